@@ -109,17 +109,6 @@ static void hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_poo
 		SLIST_INSERT_AFTER(SLIST_FIRST(&holder->holds), hold, link);
 }
 
-/* Adds a pool that the holder may hold already. Allocates nothing. */
-static void hold_give(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
-		      struct gcp_hold *hold)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (gcp_holds_has(&holder->holds, graph_pool))
-		free(hold);
-	else
-		hold_add(holder, graph_pool, hold);
-}
-
 /* `from` holds nothing any more. */
 static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 {
@@ -134,7 +123,10 @@ static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
 		assert(graph_pool->graphs >= 1);
 		graph_pool->graphs--;
 		graph_pool->kept |= to->stray;
-		hold_give(to, graph_pool, hold);
+		if (gcp_holds_has(&to->holds, graph_pool))
+			free(hold);
+		else
+			hold_add(to, graph_pool, hold);
 		assert(gcp_holds_has(&to->holds, graph_pool)); /* Y4, Y5 */
 	}
 }
@@ -149,12 +141,16 @@ static void holds_keep(struct gcp_holder *holder)
 		hold->graph_pool->kept = true;
 }
 
-/* -ENOMEM. */
-static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool)
+/* fresh: the holder does not hold the pool yet. -ENOMEM. */
+static int hold_copy(struct gcp_holder *to, struct gcp_graph_pool *graph_pool,
+		     bool fresh)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_hold *hold = malloc(sizeof(*hold));
+	struct gcp_hold *hold;
 
+	if (!fresh && gcp_holds_has(&to->holds, graph_pool))
+		return 0;
+	hold = malloc(sizeof(*hold));
 	if (!hold)
 		return -ENOMEM;
 	hold_add(to, graph_pool, hold);
@@ -174,7 +170,7 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to, bool
 		if (result == 0 &&
 		    (graph_pool->graphs > 0 || graph_pool->captures > 0) &&
 		    !(graph_pool->shares && told))
-			result = hold_copy(to, graph_pool);
+			result = hold_copy(to, graph_pool, true);
 	return result;
 }
 
@@ -186,10 +182,10 @@ static int holds_copy(const struct gcp_holder *from, struct gcp_holder *to)
 	const struct gcp_hold *hold;
 	int result = 0;
 
+	assert(from != to && !to->handle); /* Y4 */
 	SLIST_FOREACH (hold, &from->holds, link)
-		if (result == 0 &&
-		    (empty || !gcp_holds_has(&to->holds, hold->graph_pool)))
-			result = hold_copy(to, hold->graph_pool);
+		if (result == 0)
+			result = hold_copy(to, hold->graph_pool, empty);
 	return result;
 }
 
@@ -297,17 +293,13 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	bool known = capture->graph && !capture->graph_gone;
 	struct gcp_holder *holder =
 	    known ? holder_get(tracker, capture->graph, false) : NULL;
-	struct gcp_hold *hold = holder ? malloc(sizeof(*hold)) : NULL;
 
-	graph_pool->kept |= tracker->keeps_all || !hold;
-	assert(graph_pool->kept || capture->graph);       /* Y1 */
-	assert(graph_pool->kept || !capture->graph_gone); /* Y6 */
-	if (!hold)
-		return;
-	holder = gcp_holder_root(holder);
-	graph_pool->kept |= holder->stray;
-	hold_give(holder, graph_pool, hold);
-	assert(gcp_holds_has(&holder->holds, graph_pool)); /* Y1 */
+	holder = holder ? gcp_holder_root(holder) : NULL;
+	graph_pool->kept |= !holder || hold_copy(holder, graph_pool, false) != 0 ||
+			    holder->stray || tracker->keeps_all;
+	assert(graph_pool->kept || capture->graph);                            /* Y1 */
+	assert(graph_pool->kept || !capture->graph_gone);                      /* Y6 */
+	assert(graph_pool->kept || gcp_holds_has(&holder->holds, graph_pool)); /* Y1 */
 }
 
 struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,

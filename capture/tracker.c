@@ -350,18 +350,17 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 	return result;
 }
 
-bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *stream)
+bool gcp_tracker_gives_again(struct gcp_tracker *tracker)
 {
 	const struct gcp_capture *capture;
-	struct gcp_open_end *end;
-	bool gives;
-	int result;
+	bool gives = false;
 
 	GCP_LOCKED(&tracker->lock);
-	capture = capture_of_stream(tracker, stream, &end, &result);
-	assert(capture || !end);
-	gives = capture && capture->pool && gcp_graph_pool_has_own(capture->pool);
-	return gives || result != 0;
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		assert(!capture->pool || capture->pool->captures > 0); /* P1 */
+		gives |= capture->pool && gcp_graph_pool_has_own(capture->pool);
+	}
+	return gives;
 }
 
 void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)

@@ -43,6 +43,7 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 {
 	CUstream named = gcp_stream_named(config->hStream, per_thread);
 	bool early = false, unknown = config->numAttrs > ATTRIBUTES_MAX;
+	bool captures = false;
 
 	if (!gcp_process_capturing() || !config->attrs)
 		return config;
@@ -65,7 +66,8 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
 	return early && config->numAttrs <= ATTRIBUTES_MAX &&
 		       gcp_stream_capturable(named) &&
-		       gcp_tracker_gives_again(gcp_process.tracker, named)
+		       (gcp_stream_capture_ask(named, &captures) || captures) &&
+		       gcp_tracker_gives_again(gcp_process.tracker)
 		   ? &line->config
 		   : config;
 }
