@@ -539,13 +539,15 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
 /* fit.c: a ready block, in no tree any more, or NULL. */
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh);
+/* Cuts [at, at + size), or what gcp_block_trim leaves of it, out of a block that is in
+ * the tree. NULL: there is no memory for a descriptor, and all stays. */
+struct gcp_block *gcp_fit_cut(struct gcp_heap *heap, struct gcp_block *block,
+			      gcp_addr at, uint64_t size);
 /* What has `size` of a block that is in no tree: it lies above the head, if one is to
  * be made, and the rest above it (NULL: there is none) is in no tree either; or free.
  */
 struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 				 struct gcp_block **ret_rest);
-struct gcp_block *gcp_block_split(struct gcp_heap *heap, struct gcp_block *block,
-				  uint64_t size);
 
 /* pending.c: the list of blocks that wait. pool->lock is held, but by the first. */
 void gcp_pending_init(struct gcp_heap *heap);

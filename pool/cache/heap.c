@@ -41,23 +41,6 @@ struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 	return block;
 }
 
-/* Leaves free what lies below `addr`. Returns false if there is no memory for a
- * descriptor. */
-static bool leave_below(struct gcp_heap *heap, struct gcp_block *block, gcp_addr addr)
-{
-	struct gcp_block *below;
-
-	if (block->addr < addr && gcp_block_begins_segment(block) &&
-	    !gcp_block_make_head(block))
-		return false;
-	if (block->addr >= addr)
-		return true;
-	below = gcp_block_cut(block, addr - block->addr);
-	if (below)
-		gcp_tree_insert(heap, below);
-	return below;
-}
-
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_addr addr,
 				   uint64_t size)
 {
@@ -67,12 +50,9 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr least, gcp_ad
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!gcp_block_is_free(block) || addr + size > block->addr + block->size)
 		return NULL;
-	gcp_tree_remove(heap, block);
-	if (!leave_below(heap, block, addr)) {
-		gcp_block_coalesce(heap, block);
+	block = gcp_fit_cut(heap, block, addr, size);
+	if (!block)
 		return NULL;
-	}
-	block = gcp_block_split(heap, block, size);
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;

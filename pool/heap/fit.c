@@ -84,8 +84,8 @@ struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 	return part;
 }
 
-struct gcp_block *gcp_block_split(struct gcp_heap *heap, struct gcp_block *block,
-				  uint64_t size)
+static struct gcp_block *block_split(struct gcp_heap *heap, struct gcp_block *block,
+				     uint64_t size)
 {
 	struct gcp_block *rest;
 
@@ -136,27 +136,30 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
 	return NULL;
 }
 
-/* Returns the part that begins at `at`, of `size` if it can be cut there. The rest
- * keeps its place in the tree. NULL: there is no memory for a descriptor, and all
- * stays. */
-static struct gcp_block *take_from(struct gcp_heap *heap, struct gcp_block *block,
-				   gcp_addr at, uint64_t size)
+/* What is left over keeps its place in the tree where it can. */
+struct gcp_block *gcp_fit_cut(struct gcp_heap *heap, struct gcp_block *block,
+			      gcp_addr at, uint64_t size)
 {
 	struct gcp_block *part = NULL, *below = NULL;
 
 	assert(at >= block->addr && at + size <= block->addr + block->size);
 	gcp_tree_change(heap, block, -1);
-	if (at > block->addr)
+	if (at > block->addr && gcp_block_begins_segment(block))
+		(void)gcp_block_make_head(block);
+	if (at > block->addr && !gcp_block_begins_segment(block))
 		below = gcp_block_cut(block, at - block->addr);
 	else if (block->size > size && !gcp_block_begins_segment(block))
 		part = gcp_block_cut(block, size);
 	gcp_tree_change(heap, block, 1);
 	if (below)
 		gcp_tree_insert(heap, below);
-	if (part || at != block->addr)
+	if (part)
 		return part;
 	gcp_tree_remove(heap, block);
-	return block;
+	if (at == block->addr)
+		return block_split(heap, block, size);
+	gcp_block_coalesce(heap, block);
+	return NULL;
 }
 
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
@@ -170,9 +173,8 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 		at = gcp_block_place(block, size);
 	else
 		block = gcp_fit_find(heap, size, fresh, &at);
-	if (!at || !(block = take_from(heap, block, at, size)))
+	if (!at || !(block = gcp_fit_cut(heap, block, at, size)))
 		return NULL;
-	block = gcp_block_split(heap, block, size);
 	/* What was taken is missing; what was only cut off it is back. */
 	if (heap->unused_low > heap->unused_bytes)
 		heap->unused_low = heap->unused_bytes;
