@@ -305,6 +305,19 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 
 /* --- free ----------------------------------------------------------------- */
 
+/* False: no fence is to be had. A context that may be ending has none set, and the wait
+ * of a free does not keep it from ending. */
+static bool close_epoch(struct gcp_pool *pool, uint64_t epoch)
+{
+	int result = 0;
+
+	if (gcp_pool_pin(pool)) {
+		result = gcp_pool_work_close(pool, epoch);
+		gcp_pool_unpin(pool);
+	}
+	return result != -ENOBUFS;
+}
+
 /* What a free may do beyond taking the block, which was freed into `epoch`: what plain
  * CUDA would have waited for all work of the context to do. While a capture forbids
  * fences what is freed waits for its end, up to the window; not at all where an
@@ -319,7 +332,7 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch)
 
 	if (held)
 		count(pinned, &pinned->stats.deferred_frees);
-	if (held ? has_quota(pinned) : gcp_pool_work_close(pool, epoch) == -ENOBUFS)
+	if (held ? has_quota(pinned) : !close_epoch(pool, epoch))
 		waits = true;
 	result =
 	    gcp_pinned_keep(pool, waits ? 0 : pool->pools->config.pinned_window, epoch);
@@ -357,8 +370,6 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	uint64_t epoch = block->epoch, over = gcp_pinned_over_limit(pinned);
 	gcp_pinned_unlock(pinned);
 
-	if (!gcp_pool_pin(pool))
-		return 0; /* its context may be ending, and its memory with it */
 	result = kept ? free_kept(pool) : free_end(pool, epoch);
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
@@ -366,7 +377,6 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 		(void)gcp_timeline_poll_all(pool);
 		limited = gcp_pinned_finish_own(pool, over);
 	}
-	gcp_pool_unpin(pool);
 	return result != 0 ? result : limited > 0 ? limited : 0;
 }
 
