@@ -473,8 +473,8 @@ int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr)
 
 	if (!block || !gcp_block_is_used(block))
 		return -ENOENT;
-	struct gcp_timeline *timeline = &block->segment->pool->timeline;
-	return gcp_timeline_complete(timeline, gcp_timeline_now(timeline));
+	struct gcp_pool *pool = block->segment->pool;
+	return gcp_timeline_complete(&pool->timeline, gcp_timeline_stamp(pool));
 }
 
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)

@@ -86,11 +86,6 @@ static int require_completion(struct gcp_pools *pools)
 
 /* --- for the rest of the room --------------------------------------------- */
 
-uint64_t gcp_timeline_stamp(struct gcp_pool *pool)
-{
-	return gcp_timeline_now(&pool->timeline);
-}
-
 /* Where no barrier may be set: waits until two windows are pending at most, or this
  * part of what is reserved, and two epochs in any case. Plain CUDA would have waited
  * for all of it. fence_lock is not held meanwhile. */

@@ -4,7 +4,7 @@
  *
  * THE SAFETY RULE OF THE LIBRARY LIVES HERE.
  *
- * Each free writes the number of the open epoch into its block (gcp_timeline_now). An
+ * Each free writes the number of the open epoch into its block (gcp_timeline_stamp). An
  * epoch is closed by moving on to the next number and THEN recording a fence:
  *
  *      thread that frees                 thread that closes epoch 7
@@ -73,12 +73,12 @@ void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pool *pool)
 	atomic_store(&timeline->ready, GCP_EPOCH_FIRST - 1);
 }
 
-uint64_t gcp_timeline_now(const struct gcp_timeline *timeline)
+uint64_t gcp_timeline_stamp(const struct gcp_pool *pool)
 {
 	/* The caller's submissions, and what it saw of other threads', must be
 	 * visible to the driver before `open` is read. */
 	atomic_thread_fence(memory_order_seq_cst);
-	return atomic_load_explicit(&timeline->open, memory_order_seq_cst);
+	return atomic_load_explicit(&pool->timeline.open, memory_order_seq_cst);
 }
 
 uint64_t gcp_timeline_next(struct gcp_timeline *timeline)

@@ -28,7 +28,7 @@ void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pool *pool);
 
 /* The open epoch. All work that the caller submitted, or that happened before the
  * call, is behind its fence. */
-uint64_t gcp_timeline_now(const struct gcp_timeline *timeline);
+uint64_t gcp_timeline_stamp(const struct gcp_pool *pool);
 /* Moves on to the next epoch without a fence; gives the epoch that was open. What was
  * freed into that goes on counting. */
 uint64_t gcp_timeline_next(struct gcp_timeline *timeline);
@@ -94,10 +94,8 @@ void gcp_timeline_reset(struct gcp_timeline *timeline);
 
 /* --- context_fence.c ------------------------------------------------------------ */
 
-/* The epoch that a free of now belongs to: gcp_timeline_now. */
-uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
-
-/* The same for a caller that has just done an atomic read-modify-write, seq_cst. */
+/* gcp_timeline_stamp for a caller that has just done an atomic read-modify-write,
+ * seq_cst. */
 static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
 {
 #if defined(__x86_64__)
