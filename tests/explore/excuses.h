@@ -58,8 +58,7 @@
 	  "with `GCPOOL_BLOCKING_FREE=1`, or `GCPOOL_CACHE_LIMIT=0`, a free waits for what " \
 	  "other devices do for its own (their copies, and all graphs once one copies " \
 	  "between devices), and for streams of other contexts in whose order memory of its " \
-	  "own was freed; so do pinned memory's frees beyond the window, and its " \
-	  "allocations. Otherwise memory of that context is not reused before: more may be " \
+	  "own was freed. Otherwise memory of that context is not reused before: more may be " \
 	  "held meanwhile") \
 	X(LEFT, "left", \
 	  "memory is not given back at the end of the program: a capture into a graph of the " \

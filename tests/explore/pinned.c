@@ -182,8 +182,6 @@ static void pinned_free(struct thread *t, struct block **slot)
 			       !order_host(t, &block->regions[1], WANT_WRITE)))
 		return;
 	gcpsim_plain_waits(t->model->contexts[block->context].ctx, true);
-	if (t->model->freed_elsewhere)
-		plain_may_wait(t->model, EXCUSE_WAIT_DEVICES);
 	if (block->foreign && !FINE(t, cuMemHostUnregister(p)))
 		return;
 	if (!block->foreign && !leak && !FINE(t, cuMemFreeHost(p))) {

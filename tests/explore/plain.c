@@ -490,8 +490,6 @@ void plain_may_be_full(struct model *w, int device, uint64_t bytes)
 
 	if (device >= 0 && is_scarce(w) && needs_unclosed(w, device, bytes))
 		plain_may_wait(w, EXCUSE_WAIT_FULL);
-	if (device < 0 && w->freed_elsewhere)
-		plain_may_wait(w, EXCUSE_WAIT_DEVICES);
 	if (device < 0 && (setting->host_memory || setting->host_quota) &&
 	    needs_own_pinned(w, bytes))
 		plain_may_wait(w, EXCUSE_WAIT_PINNED);
