@@ -68,8 +68,8 @@ struct gcp_config {
 	enum gcp_backend backend; /* what segments are made of */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
 	bool pinned;         /* pinned host memory is pooled */
-	uint64_t pinned_window; /* freed pinned bytes that may wait for the device; a
-				 * free beyond it waits, as plain CUDA's would */
+	uint64_t pinned_window;      /* freed pinned bytes of a context that may wait; a
+				      * free beyond it waits, as plain CUDA's would */
 	uint64_t pinned_cache_limit; /* most unused pinned bytes, or GCP_LIMIT_NONE;
 				      * 0: frees wait and give back, as cudaFreeHost */
 	uint64_t pinned_quota;       /* most pinned bytes held, or GCP_LIMIT_NONE */

@@ -48,7 +48,7 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
     {"GCPOOL_HOST", "pinned host memory is pooled, too", SWITCH(pool.pinned)},
     {"GCPOOL_HOST_WINDOW",
-     "freed pinned bytes that may wait for the device; then a free waits",
+     "freed pinned bytes of a context that may wait for the device; then a free waits",
      GCP_OPTION_BYTES, FIELD(pool.pinned_window), .max = BYTES_MAX},
     {"GCPOOL_HOST_CACHE_LIMIT",
      "most unused pinned memory kept; 0: frees wait and give all back",
