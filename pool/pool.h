@@ -695,8 +695,8 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle
 void gcp_pinned_givers_wait(struct gcp_pools *pools);
 
 /* Looks which epochs of freed pinned memory are completed, closing open ones if nothing
- * forbids it; calls `within` as gcp_pools_decay does. Never waits. True: some are not
- * yet. */
+ * forbids it; calls `within`, unless that is NULL, as gcp_pools_decay does. Never
+ * waits. True: some are not yet. */
 bool gcp_pinned_poll(struct gcp_pools *pools,
 		     void (*within)(void *ctx, void (*step)(void *arg), void *arg));
 

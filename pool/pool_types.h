@@ -25,7 +25,7 @@
  *   pools->registry_lock   the lists of pools and of thread caches
  *   cache->own             one thread's cache
  *   pool->lock             heaps, segments and blocks of a pool
- *   pinned->lock           pinned memory (pinned_types.h); a spin lock
+ *   pinned->lock           pinned memory (pinned_types.h)
  *   pools->fence_lock      epochs, fences, holds; of all pools
  *   depot->lock            batches of blocks between threads; a spin lock
  * No lock but fence_lock and vmm_lock is held over a call of the driver (asserted,

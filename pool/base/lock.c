@@ -20,7 +20,7 @@ void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
 	const pthread_mutex_t spins = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 
 	*mutex = (struct gcp_mutex)GCP_MUTEX(rank);
-	if (rank == GCP_RANK_POOL || rank == GCP_RANK_FENCE)
+	if (rank == GCP_RANK_POOL || rank == GCP_RANK_PINNED || rank == GCP_RANK_FENCE)
 		mutex->mutex = spins;
 }
 

@@ -117,14 +117,14 @@ struct gcp_mutex {
 	enum gcp_rank rank; /* constant */
 };
 
-/* The initial value of a variable; GCP_RANK_POOL and GCP_RANK_FENCE have none. */
+/* The initial value of a variable; those of gcp_mutex_init have none. */
 #define GCP_MUTEX(rank_)                                                               \
 	{                                                                              \
 		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (rank_)                    \
 	}
 
 /* One under which some hundred instructions run spins for a moment before it sleeps
- * (POOL, FENCE): to be woken costs ten times as much as it is held. */
+ * (POOL, PINNED, FENCE): to be woken costs ten times as much as it is held. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
 
 void gcp_mutex_lock(struct gcp_mutex *mutex);

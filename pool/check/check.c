@@ -495,7 +495,7 @@ static const char *pinned_blocks_check(struct gcp_pinned_bucket *bucket,
 		checking->bytes += bucket->size;
 		checking->held += used;
 		checking->held_bytes += used * bucket->size;
-		free += atomic_load(&block->state) == GCP_PINNED_FREED;
+		free += atomic_load(&block->state) == GCP_PINNED_FREED && !block->set;
 		GCP_MUST(gcp_map_find(checking->pinned->map,
 				      (gcp_addr)(uintptr_t)block->p) == block,
 			 "N1: the map does not find a pinned block");
@@ -550,10 +550,10 @@ static const char *pinned_check(struct gcp_pools *pools)
 	if (!pinned)
 		return NULL;
 	stats = &pinned->stats;
-	gcp_pinned_lock(pinned);
+	gcp_mutex_lock(&pinned->lock);
 	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next)
 		broken = pinned_pool_check(pool, &checking);
-	gcp_pinned_unlock(pinned);
+	gcp_mutex_unlock(&pinned->lock);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(checking.blocks == stats->allocations.current,
 		 "N4: allocations is not the number of pinned blocks");

@@ -33,6 +33,7 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	pinned->map = gcp_map_create();
 	if (!pinned->map)
 		return -ENOMEM;
+	gcp_mutex_init(&pinned->lock, GCP_RANK_PINNED);
 	pinned->pools = pools;
 	gcp_descriptor_pool_init(&pinned->block_descriptors,
 				 sizeof(struct gcp_pinned_block));
@@ -68,7 +69,7 @@ static uint64_t beyond_quota(const struct request *request, bool active)
 	uint64_t quota = pinned->pools->config.pinned_quota;
 	uint64_t total = request->bucket->size;
 
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 	total += active ? pinned->stats.active_bytes.current
 			: pinned->stats.allocated_bytes.current;
 	return total > quota ? total - quota : 0;
@@ -78,7 +79,7 @@ static uint64_t beyond_quota(const struct request *request, bool active)
  * not back yet, too. */
 static bool quota_takes(struct gcp_pinned *pinned, uint64_t bytes)
 {
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 	if (pinned->stats.allocated_bytes.current + atomic_load(&pinned->moving) +
 		bytes >
 	    pinned->pools->config.pinned_quota)
@@ -95,7 +96,7 @@ static int take_over(struct request *request, void *p)
 	struct gcp_pinned_block *block;
 	int result;
 
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 	if (request->generation == atomic_load(&request->pool->pinned_generation)) {
 		result = gcp_pinned_block_create(request->bucket, p, &block);
 		if (result != 0)
@@ -203,7 +204,7 @@ static bool take(struct request *request)
 {
 	struct gcp_pinned_block *block = NULL;
 
-	GCP_PINNED_LOCKED(request->pinned);
+	GCP_LOCKED(&request->pinned->lock);
 	if (!request->bucket)
 		request->bucket = gcp_pinned_bucket_get(request->pool, request->bytes,
 							request->flags, request->place);
@@ -214,12 +215,6 @@ static bool take(struct request *request)
 	gcp_pinned_block_use(block, request->bytes, request->set);
 	request->p = block->p;
 	return true;
-}
-
-static void count(struct gcp_pinned *pinned, uint64_t *counter)
-{
-	GCP_PINNED_LOCKED(pinned);
-	(*counter)++;
 }
 
 /* Uses and gives back what is ready, then what can be made so: first by looking; then
@@ -240,8 +235,8 @@ static int take_after_reclaim(struct request *request)
 	     round++) {
 		if (round > 0)
 			gcp_pinned_frees_wait(pinned->pools, &search);
-		gcp_pinned_look_all(pinned->pools);
-		count(pinned, &pinned->stats.alloc_retries);
+		(void)gcp_pinned_poll(pinned->pools, NULL);
+		gcp_pinned_count(pinned, &pinned->stats.alloc_retries);
 		if (take(request))
 			return 0;
 		make_room(request, round > 0);
@@ -252,7 +247,7 @@ static int take_after_reclaim(struct request *request)
 	     i++)
 		result = take(request) ? 0 : take_new(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
-		count(pinned, &pinned->stats.ooms);
+		gcp_pinned_count(pinned, &pinned->stats.ooms);
 	return result;
 }
 
@@ -331,7 +326,7 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch)
 	int result;
 
 	if (held)
-		count(pinned, &pinned->stats.deferred_frees);
+		gcp_pinned_count(pinned, &pinned->stats.deferred_frees);
 	if (held ? has_quota(pinned) : !close_epoch(pool, epoch))
 		waits = true;
 	result =
@@ -358,17 +353,17 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 
 	if (!pinned)
 		return -ENOENT;
-	gcp_pinned_lock(pinned);
+	gcp_mutex_lock(&pinned->lock);
 	block = gcp_map_find(pinned->map, (gcp_addr)(uintptr_t)p);
 	if (!block || atomic_load(&block->state) != GCP_PINNED_USED) {
-		gcp_pinned_unlock(pinned);
+		gcp_mutex_unlock(&pinned->lock);
 		return block ? -EINVAL : -ENOENT;
 	}
 	struct gcp_pool *pool = block->bucket->pool;
 	bool kept = block->set != NULL;
 	gcp_pinned_block_unuse(block);
 	uint64_t epoch = block->epoch, over = gcp_pinned_over_limit(pinned);
-	gcp_pinned_unlock(pinned);
+	gcp_mutex_unlock(&pinned->lock);
 
 	result = kept ? free_kept(pool) : free_end(pool, epoch);
 	/* By what this context has: a free waits for no other, and the driver's would.

@@ -169,10 +169,8 @@ void gcp_pinned_block_unuse(struct gcp_pinned_block *block)
 {
 	assert(atomic_load(&block->state) == GCP_PINNED_USED);
 	gcp_pinned_block_count(block, -1);
-	if (block->set)
-		atomic_store_explicit(&block->state, GCP_PINNED_KEPT,
-				      memory_order_relaxed);
-	else
+	atomic_store_explicit(&block->state, GCP_PINNED_FREED, memory_order_relaxed);
+	if (!block->set)
 		gcp_pinned_block_put(block);
 }
 
@@ -184,10 +182,9 @@ void gcp_pinned_block_put(struct gcp_pinned_block *block)
 	const struct gcp_pinned_block *before;
 
 	gcp_assert_held(GCP_RANK_PINNED);
-	assert(!block->set);
+	assert(!block->set && atomic_load(&block->state) == GCP_PINNED_FREED);
 	block->epoch = gcp_timeline_stamp(pool); /* E1 */
 	block->turn = pool->pinned_turns.turn;
-	atomic_store_explicit(&block->state, GCP_PINNED_FREED, memory_order_relaxed);
 	before = TAILQ_LAST(&pool->pinned_pending, gcp_pinned_list);
 	assert(!before || before->epoch <= block->epoch);
 	TAILQ_INSERT_TAIL(&pool->pinned_pending, block, link);

@@ -31,7 +31,7 @@ bool gcp_pinned_has_unused(struct gcp_pools *pools)
 
 	if (!pinned)
 		return false;
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 	return pinned->stats.allocations.current !=
 	       pinned->stats.active_requests.current;
 }
@@ -41,11 +41,12 @@ uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
 	const struct gcp_pinned_block *block;
 	uint64_t bytes = 0;
 
-	GCP_PINNED_LOCKED(pool->pools->pinned);
+	GCP_LOCKED(&pool->pools->pinned->lock);
 	for (struct gcp_pinned_bucket *bucket = pool->pinned_buckets; bucket;
 	     bucket = bucket->older)
 		TAILQ_FOREACH (block, &bucket->blocks, all)
-			if (atomic_load(&block->state) == GCP_PINNED_FREED)
+			if (atomic_load(&block->state) == GCP_PINNED_FREED &&
+			    !block->set)
 				bytes += gcp_round_up(bucket->size, unit);
 	return bytes;
 }
@@ -56,7 +57,7 @@ static uint64_t pending_epoch(struct gcp_pool *pool, bool latest, uint64_t most)
 {
 	const struct gcp_pinned_block *block;
 
-	GCP_PINNED_LOCKED(pool->pools->pinned);
+	GCP_LOCKED(&pool->pools->pinned->lock);
 	gcp_pinned_advance(pool);
 	block = latest ? TAILQ_LAST(&pool->pinned_pending, gcp_pinned_list)
 		       : TAILQ_FIRST(&pool->pinned_pending);
@@ -75,15 +76,6 @@ void gcp_pinned_look(struct gcp_pool *pool)
 	(void)gcp_timeline_poll_all(pool);
 }
 
-void gcp_pinned_look_all(struct gcp_pools *pools)
-{
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (gcp_pool_pin(pool)) {
-			gcp_pinned_look(pool);
-			gcp_pool_unpin(pool);
-		}
-}
-
 static void look_within(void *arg)
 {
 	gcp_pinned_look(arg);
@@ -92,13 +84,16 @@ static void look_within(void *arg)
 bool gcp_pinned_poll(struct gcp_pools *pools,
 		     void (*within)(void *ctx, void (*step)(void *arg), void *arg))
 {
+	struct gcp_pool *pool = pools->pinned ? pools->first : NULL;
 	bool pending = false;
 
-	for (struct gcp_pool *pool = pools->first; pool && pools->pinned;
-	     pool = pool->next) {
+	for (; pool; pool = pool->next) {
 		if (pending_epoch(pool, false, 0) == 0 || !gcp_pool_pin(pool))
 			continue;
-		within(pool->ctx, look_within, pool);
+		if (within)
+			within(pool->ctx, look_within, pool);
+		else
+			gcp_pinned_look(pool);
 		pending |= pending_epoch(pool, false, 0) != 0;
 		gcp_pool_unpin(pool);
 	}
@@ -113,9 +108,7 @@ int gcp_pinned_keep(struct gcp_pool *pool, uint64_t most, uint64_t epoch)
 
 	while (result == 0 && (oldest = pending_epoch(pool, false, most)) != 0 &&
 	       oldest <= epoch) {
-		gcp_pinned_lock(pinned);
-		pinned->stats.waits++;
-		gcp_pinned_unlock(pinned);
+		gcp_pinned_count(pinned, &pinned->stats.waits);
 		result = gcp_timeline_complete_own(pool, oldest);
 		if (result == -EBUSY)
 			result = gcp_pinned_finish_own(pool, 1);
@@ -153,7 +146,7 @@ static void release(struct gcp_pool *pool, struct giving *giving)
 	struct gcp_pinned_block *block;
 
 	assert(atomic_load(&pool->pins) > 0);
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 	while (giving->given < giving->wanted &&
 	       (block = gcp_pinned_spare(pool, before, giving->pending))) {
 		uint64_t bytes = block->bucket->size;
@@ -162,9 +155,9 @@ static void release(struct gcp_pool *pool, struct giving *giving)
 		/* First: a quota sees it in one of the two. */
 		atomic_fetch_add(&pinned->moving, bytes);
 		gcp_pinned_block_release(block);
-		gcp_pinned_unlock(pinned);
+		gcp_mutex_unlock(&pinned->lock);
 		int result = gcp_pinned_memory_give(pool, p, bytes);
-		gcp_pinned_lock(pinned);
+		gcp_mutex_lock(&pinned->lock);
 		giving->given += bytes;
 		if (giving->result == 0)
 			giving->result = result;
@@ -222,7 +215,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle
 	uint64_t unused = 0, sum = 0;
 
 	if (pinned) {
-		GCP_PINNED_LOCKED(pinned);
+		GCP_LOCKED(&pinned->lock);
 		unused = pinned->unused;
 	}
 	if (unused <= keep_bytes)
@@ -231,7 +224,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes, bool idle
 	for (int i = 0; i < 2 && sum < (idle ? 1 : unused); i++) {
 		if (i > 0)
 			gcp_pinned_frees_wait(pools, &search);
-		gcp_pinned_look_all(pools);
+		(void)gcp_pinned_poll(pools, NULL);
 		sum += gcp_pinned_release(pinned, unused - sum, idle);
 	}
 	return sum;
@@ -247,12 +240,12 @@ int gcp_pinned_decay(struct gcp_pool *pool)
 	if (!pools->pinned || gcp_timeline_is_held(&pool->timeline) ||
 	    !gcp_turn_is_over(pools, turns, now) || !gcp_pool_pin(pool))
 		return 0;
-	gcp_pinned_lock(pools->pinned);
+	gcp_mutex_lock(&pools->pinned->lock);
 	if (gcp_turn_is_over(pools, turns, now)) { /* else another was faster */
 		atomic_store_explicit(&turns->turned_ns, now, memory_order_relaxed);
 		giving.before = turns->turn++;
 	}
-	gcp_pinned_unlock(pools->pinned);
+	gcp_mutex_unlock(&pools->pinned->lock);
 	if (giving.before > 0) {
 		(void)gcp_timeline_poll_all(pool);
 		release(pool, &giving);
@@ -283,9 +276,9 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 
 	if (!pinned)
 		return;
-	gcp_pinned_lock(pinned);
+	gcp_mutex_lock(&pinned->lock);
 	uint64_t over = gcp_pinned_over_limit(pinned);
-	gcp_pinned_unlock(pinned);
+	gcp_mutex_unlock(&pinned->lock);
 	if (over > 0)
 		(void)gcp_pinned_release(pinned, over, true);
 }
@@ -300,7 +293,7 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	atomic_fetch_add(&pool->pinned_generation, 1);
 	if (!pinned)
 		return;
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 	while ((block = gcp_pinned_spare(pool, UINT64_MAX, true)))
 		gcp_pinned_block_release(block);
 	for (struct gcp_pinned_bucket *bucket = pool->pinned_buckets; bucket;

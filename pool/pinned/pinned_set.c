@@ -34,7 +34,7 @@ bool gcp_pinned_set_is_away(struct gcp_pinned_set *set, const void *ctx,
 	const struct gcp_pinned_block *block;
 	bool away = false;
 
-	GCP_PINNED_LOCKED(set->pinned);
+	GCP_LOCKED(&set->pinned->lock);
 	LIST_FOREACH (block, &set->blocks, kept) {
 		const void *own = block->bucket->pool->ctx;
 
@@ -49,15 +49,14 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 
 	if (!set)
 		return;
-	gcp_pinned_lock(set->pinned);
+	gcp_mutex_lock(&set->pinned->lock);
 	/* Launches may be under way, and work that the program submitted itself may
 	 * still use what it has freed. What the program has follows when freed. */
 	while ((block = LIST_FIRST(&set->blocks))) {
 		gcp_pinned_block_detach(block);
-		if (atomic_load(&block->state) != GCP_PINNED_KEPT)
-			continue;
-		gcp_pinned_block_put(block);
+		if (atomic_load(&block->state) == GCP_PINNED_FREED)
+			gcp_pinned_block_put(block);
 	}
-	gcp_pinned_unlock(set->pinned);
+	gcp_mutex_unlock(&set->pinned->lock);
 	free(set);
 }

@@ -22,9 +22,9 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 
 	if (!pinned)
 		return -ENOSYS;
-	gcp_pinned_lock(pinned);
+	gcp_mutex_lock(&pinned->lock);
 	*ret_stats = pinned->stats;
-	gcp_pinned_unlock(pinned);
+	gcp_mutex_unlock(&pinned->lock);
 #define PINNED_CALLS_ROW(name)                                                         \
 	time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
 	GCP_PINNED_CALLS(PINNED_CALLS_ROW)
@@ -41,7 +41,7 @@ void gcp_pinned_reset_peaks(struct gcp_pools *pools)
 
 	if (!pinned)
 		return;
-	GCP_PINNED_LOCKED(pinned);
+	GCP_LOCKED(&pinned->lock);
 #define PINNED_GAUGES_ROW(name, meaning)                                               \
 	pinned->stats.name.peak = pinned->stats.name.current;
 	GCP_PINNED_GAUGES(PINNED_GAUGES_ROW)

@@ -20,8 +20,7 @@
  *   when is memory given back?               pinned_reclaim.c
  *   what can a graph address?                pinned_set.c
  *
- * pinned->lock guards all of it but what is atomic; a spin lock with a rank, a few
- * instructions (the end of a context: all its blocks).
+ * pinned->lock guards all of it but what is atomic.
  */
 #ifndef GCP_POOL_PINNED_TYPES_H
 #define GCP_POOL_PINNED_TYPES_H
@@ -34,8 +33,7 @@ enum { GCP_PINNED_BUCKETS = 256 }; /* lists that buckets are found in; a power o
 enum gcp_pinned_state {
 	GCP_PINNED_RELEASED, /* descriptor not in use */
 	GCP_PINNED_USED,     /* the program's */
-	GCP_PINNED_FREED,    /* in its bucket, ready or pending */
-	GCP_PINNED_KEPT,     /* freed, and kept by its set */
+	GCP_PINNED_FREED,    /* kept by its set, if it has one; else ready or pending */
 };
 
 /* Invariants:
@@ -53,7 +51,7 @@ struct gcp_pinned_block {
 	LIST_ENTRY(gcp_pinned_block) kept;  /* set->blocks */
 	_Atomic uint8_t state;              /* enum gcp_pinned_state */
 };
-/*  N3 its blocks that are FREED are in ready or pending, and have no pinned set */
+/*  N3 its blocks that are FREED and have no pinned set are in ready or pending */
 struct gcp_pinned_bucket {
 	struct gcp_pinned_list ready; /* completed; freed last, given first */
 	struct gcp_pinned_list blocks;
@@ -67,7 +65,7 @@ struct gcp_pinned_bucket {
 
 struct gcp_pinned_set {
 	struct gcp_pinned *pinned;
-	LIST_HEAD(, gcp_pinned_block) blocks; /* USED ones and KEPT ones */
+	LIST_HEAD(, gcp_pinned_block) blocks; /* USED ones and FREED ones */
 };
 
 #define GCP_X(name) GCP_PINNED_CALL_##name,
@@ -75,13 +73,13 @@ enum gcp_pinned_call { GCP_PINNED_CALLS(GCP_X) GCP_PINNED_CALL_COUNT };
 #undef GCP_X
 
 /*  N4 stats counts the blocks: allocations all, active_requests those that are USED,
- *     unused the bytes of those that are FREED, pinned_pending of a
- *     pool those that wait there */
+ *     unused the bytes of those that are FREED and have no set, pinned_pending_bytes
+ *     of a pool those that wait there */
 struct gcp_pinned {
 	struct gcp_pools *pools;
 	struct gcp_map *map; /* cuMemFree must not take a pinned block for another */
 	struct gcp_descriptor_pool block_descriptors, bucket_descriptors;
-	struct gcp_spin lock;
+	struct gcp_mutex lock;
 	/* Bytes in no block: asked for, or on their way back to the driver. */
 	_Atomic uint64_t moving;
 	uint64_t unused;               /* bytes in ready and pending */
@@ -91,25 +89,10 @@ struct gcp_pinned {
 	struct gcp_pinned_bucket *buckets[GCP_PINNED_BUCKETS];
 };
 
-static inline void gcp_pinned_lock(struct gcp_pinned *pinned)
+static inline void gcp_pinned_count(struct gcp_pinned *pinned, uint64_t *counter)
 {
-	gcp_rank_take(GCP_RANK_PINNED);
-	gcp_spin_lock(&pinned->lock);
-}
-
-static inline void gcp_pinned_unlock(struct gcp_pinned *pinned)
-{
-	gcp_spin_unlock(&pinned->lock);
-	gcp_rank_drop(GCP_RANK_PINNED);
-}
-
-/* Holds the lock from here to the end of the block. */
-#define GCP_PINNED_LOCKED(pinned_)                                                     \
-	struct gcp_pinned *locked __attribute__((cleanup(gcp_pinned_leave))) =         \
-	    (gcp_pinned_lock(pinned_), (pinned_))
-static inline void gcp_pinned_leave(struct gcp_pinned *const *pinned)
-{
-	gcp_pinned_unlock(*pinned);
+	GCP_LOCKED(&pinned->lock);
+	(*counter)++;
 }
 
 /* --- for the rest of the room: pinned.c, pinned_reclaim.c --------------------- */
@@ -168,8 +151,6 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t 
 /* Looks whether what was freed in the pool is completed, closing the open epoch if some
  * was freed into that. Never waits. An error shows again. */
 void gcp_pinned_look(struct gcp_pool *pool);
-/* The same in all contexts. */
-void gcp_pinned_look_all(struct gcp_pools *pools);
 /* Waits, in a free into `epoch`, for what was freed before in the same context, until
  * no more than `most` bytes are pending. What was freed beside a capture has no fence:
  * a real free waits for that. 0, or the error of that context. */
