@@ -142,6 +142,7 @@ struct gcp_stream_order {
 	uint64_t also;   /* what was freed in this one serves, too; 0: none */
 	bool crossed; /* it did: `stream` must be put behind `also` before the program
 		       * learns the address */
+	bool named; /* by gcpool_malloc: it is freed in a stream by gcpool_free alone */
 };
 
 /* gcp_pool_alloc for memory that the program uses in stream order only: behind what was

@@ -325,7 +325,7 @@ static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
 /* A framework's own allocator is no operation of the stream: no marker is needed. */
 CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
 {
-	struct gcp_stream_order order = {0};
+	struct gcp_stream_order order = {.named = true};
 	const struct gcp_stream_ref *ref;
 	gcp_addr addr = 0;
 	int result;
@@ -342,8 +342,9 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 		   : gcp_memory_given(result, addr, ret_ptr, "gcpool_malloc", bytes);
 }
 
-/* As a hook of cuMemFree while the stream captures: the graph keeps the memory. What is
- * used in more streams than that one (`anywhere`) does not follow by its order. */
+/* While the stream captures the graph keeps its own memory, and other memory follows by
+ * no order: it waits for its epoch. So does what is used in more streams than that one
+ * (`anywhere`). */
 CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 			      bool anywhere)
 {
@@ -352,7 +353,7 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 	uint64_t order = 0;
 
 	if (stream_captures(stream))
-		return gcp_hook_cuMemFree_v2(ptr);
+		return free_in_order(ptr, 0, stream);
 	ref = gcp_stream_ref_of_free(stream);
 	if (ref && ref->home == owner)
 		order = anywhere ? 0 : ref->id;

@@ -159,7 +159,8 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 		result = gcp_alloc_slow(request, ret_addr);
 	}
 	if (result == 0)
-		block_is_async(pool, request->block, order->stream, request->bytes);
+		block_is_async(pool, request->block, order->named ? 0 : order->stream,
+			       request->bytes);
 	return result;
 }
 
@@ -189,7 +190,7 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 		gcp_cache_merge_stats(cache);
 	if (!block)
 		return alloc_slow(pool, &request, order, ret_addr);
-	block->stream = order->stream;
+	block->stream = order->named ? 0 : order->stream;
 	*ret_addr = block->addr;
 	return 0;
 }

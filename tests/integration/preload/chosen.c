@@ -188,6 +188,52 @@ SCENARIO(stream_that_captures,
 	must_be_in_order();
 }
 
+/* The free is no operation of a stream then. */
+SCENARIO(freed_while_its_stream_captures,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
+{
+	start_working();
+	OK(cuStreamSynchronize(stream), pool.record(p, other));
+	worked(p, MIB, other);
+	capture_begin(stream);
+	given(p, stream);
+	OK(cuGraphDestroy(capture_end(stream)));
+	must_not_come(p, stream);
+}
+
+/* And its latest work was in the stream that is named. */
+SCENARIO(freed_in_another_stream_that_captures,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
+{
+	start_working();
+	OK(cuStreamSynchronize(stream));
+	worked(p, MIB, other);
+	capture_begin(other);
+	given(p, other);
+	OK(cuGraphDestroy(capture_end(other)));
+	must_not_come(p, stream);
+}
+
+/* Without the library both are cudaMalloc and cudaFree, and cudaFree waits: the program
+ * need not have waited. */
+SCENARIO(freed_by_cudaFree,
+	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0", "")
+{
+	start_working();
+	OK(cuStreamSynchronize(stream));
+	/* One from the heap, and ones that the thread kept for the stream. */
+	for (int turn = 0; turn < 4; turn++) {
+		worked(p, MIB, other);
+		OK(cuMemFree((CUdeviceptr)(uintptr_t)p));
+		p = taken(MIB, stream);
+		worked(p, MIB, stream);
+		OK(cuStreamSynchronize(stream));
+		given(p, stream);
+		p = taken(MIB, stream);
+	}
+	must_be_in_order();
+}
+
 /* --- the rest ----------------------------------------------------------------- */
 
 SCENARIO(wrong_calls)
