@@ -198,7 +198,6 @@ struct gcp_tracker {
 	struct gcp_capture_driver driver;
 	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
 	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
-	bool any_released; /* a free group was proved since there was no capture */
 	struct gcp_mutex lock;
 	struct gcp_capture_list captures;
 	/* Of captures under way, by the stream's handle, and by the event. */

@@ -646,7 +646,6 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 	assert(proven == 0 || capture->released->group == proven);
 	if (proven == 0)
 		return;
-	tracker->any_released = true;
 	graph_pool = own_pool(capture);
 	assert(graph_pool->captures == 1 && proven < graph_pool->group); /* G10 */
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)

@@ -69,10 +69,8 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	gcp_graph_pool_detach_all(tracker, capture);
 	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
-	if (!TAILQ_EMPTY(&tracker->captures))
-		return;
-	atomic_store(&tracker->any_resting, false);
-	tracker->any_released = false;
+	if (TAILQ_EMPTY(&tracker->captures))
+		atomic_store(&tracker->any_resting, false);
 }
 
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -284,8 +282,9 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 }
 
 /* The capture that a stream takes part in, or NULL, and its end there; NULL: there is
- * no memory. *ret_result: 0, the CUresult of a driver that does not say, or an error if
- * the stream's work would have to follow memory that was released, and has no end. */
+ * no memory. *ret_result: an error if the stream's work would have to follow memory
+ * that was released, and cannot: it has no end, or the driver does not say, whose
+ * CUresult that is. */
 static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *stream,
 					     struct gcp_open_end **ret_end,
 					     int *ret_result)
@@ -293,6 +292,7 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
+	int asked;
 	void *ctx;
 
 	*ret_result = 0;
@@ -300,18 +300,21 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	if (*ret_end)
 		return (*ret_end)->capture;
 	ctx = tracker->driver.stream_context(stream);
-	*ret_result = tracker->driver.capture_state(ctx, stream, &state);
+	asked = tracker->driver.capture_state(ctx, stream, &state);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		if (*ret_result != 0)
-			order_revoke(tracker, capture);
 		/* One without a number is lost to order anyway. */
-		else if (state.active && capture->id == state.id)
+		if (asked == 0 && state.active && capture->id == state.id)
 			break;
+		if (asked != 0)
+			order_revoke(tracker, capture);
+		if (asked != 0 && capture->released)
+			*ret_result = asked;
 	}
 	if (capture)
 		*ret_end = gcp_order_stream_joined(tracker, capture, ctx, stream);
 	if (capture && !*ret_end && capture->released)
 		*ret_result = GCP_CUDA_OUT_OF_MEMORY;
+	assert(!capture || asked == 0);
 	assert(!capture || *ret_end || capture->order_unknown); /* G5 */
 	assert(!*ret_end || (*ret_end)->capture == capture);
 	return capture;
@@ -383,9 +386,6 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *ev
 
 	GCP_LOCKED(&tracker->lock);
 	capture = capture_of_stream(tracker, stream, &end, &result);
-	assert(!capture || !capture->released || tracker->any_released); /* G6 */
-	if (!capture && !tracker->any_released)
-		result = 0; /* there is nothing that its work would have to follow */
 	if (capture) {
 		capture_forks(capture);
 		assert(capture->forked); /* G4 */
