@@ -322,7 +322,8 @@ static int close_by_fence(struct gcp_timeline *timeline, bool counted)
 	int64_t all = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int64_t filled = gcp_timeline_filled(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
-	gcp_window_epoch_closed(timeline->pool);
+	if (counted)
+		gcp_window_epoch_closed(timeline->pool);
 	result =
 	    GCP_CALL(timeline->pool, fence_record, timeline->pool->ctx, fence->handle);
 	if (result != 0) {
