@@ -185,8 +185,7 @@ static void make_room(const struct request *request, bool last)
 		(void)gcp_pinned_finish_own(request->pool, wanted);
 	if (over > 0)
 		wanted = beyond_quota(request, false);
-	if (wanted > 0)
-		(void)gcp_pinned_release(request->pinned, wanted, true);
+	(void)gcp_pinned_release(request->pinned, wanted, true);
 }
 
 /* Whether other threads gave memory back, that which is on its way to the driver, too.
@@ -334,22 +333,11 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch)
 	return result != 0 ? result : gcp_pinned_decay(pool);
 }
 
-/* Of a block that a captured graph may address, and that its set keeps. While a stream
- * is captured nothing is waited for: it has not run yet. */
-static int free_kept(struct gcp_pool *pool)
-{
-	int result = 0;
-
-	if (pool->pools->config.blocking_free)
-		result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
-	return result > 0 ? result : 0;
-}
-
 int gcp_pinned_free(struct gcp_pools *pools, void *p)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 	struct gcp_pinned_block *block;
-	int result, limited = 0;
+	int result = 0, limited;
 
 	if (!pinned)
 		return -ENOENT;
@@ -365,14 +353,20 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	uint64_t epoch = block->epoch, over = gcp_pinned_over_limit(pinned);
 	gcp_mutex_unlock(&pinned->lock);
 
-	result = kept ? free_kept(pool) : free_end(pool, epoch);
+	if (!kept)
+		result = free_end(pool, epoch);
+	/* A captured graph may address it, and its set keeps it. While a stream is
+	 * captured nothing is waited for: it has not run yet. */
+	else if (pools->config.blocking_free)
+		result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
 	if (__builtin_expect(over > 0, 0)) {
 		(void)gcp_timeline_poll_all(pool);
 		limited = gcp_pinned_finish_own(pool, over);
+		result = result > 0 ? result : limited;
 	}
-	return result != 0 ? result : limited > 0 ? limited : 0;
+	return result > 0 ? result : 0;
 }
 
 int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested)

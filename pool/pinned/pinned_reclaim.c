@@ -279,8 +279,7 @@ void gcp_pinned_keep_limit(struct gcp_pools *pools)
 	gcp_mutex_lock(&pinned->lock);
 	uint64_t over = gcp_pinned_over_limit(pinned);
 	gcp_mutex_unlock(&pinned->lock);
-	if (over > 0)
-		(void)gcp_pinned_release(pinned, over, true);
+	(void)gcp_pinned_release(pinned, over, true);
 }
 
 /* --- the end of a context ------------------------------------------------- */
