@@ -355,20 +355,18 @@ bool gcp_vmm_device_joined(int device)
 	return true;
 }
 
-void gcp_vmm_open_everywhere(void)
+bool gcp_vmm_open_everywhere(void)
 {
 	assert(gcp_process_pooling()); /* there is memory to open */
+	if (atomic_load(&done_everywhere))
+		return false;
 	atomic_store(&everywhere, true);
 	atomic_store(&wider, true);
 	for (CUdevice device = 0; device < DEVICES_MAX; device++)
 		if (atomic_load(&used) >> device & 1)
 			open_everything_to(device);
 	atomic_store(&done_everywhere, true);
-}
-
-bool gcp_vmm_is_open_everywhere(void)
-{
-	return atomic_load(&done_everywhere);
+	return true;
 }
 
 bool gcp_vmm_give_access(int owner, int device)

@@ -16,10 +16,9 @@ void gcp_driver_fill_vmm(struct gcp_driver *ret_driver);
 bool gcp_vmm_device_joined(int device);
 
 /* Returns when all that is mapped, now and later, is open to each device that has, or
- * will have, a context here, and can reach it. Legal in captures. */
-void gcp_vmm_open_everywhere(void);
-/* Returns true if a call of it has returned, in any thread. */
-bool gcp_vmm_is_open_everywhere(void);
+ * will have, a context here, and can reach it. Legal in captures. False: a call of it
+ * had returned before, in any thread. */
+bool gcp_vmm_open_everywhere(void);
 
 /* Returns true if a call of it has begun. */
 bool gcp_vmm_is_everywhere(void);

@@ -298,15 +298,11 @@ static bool copies_matter(void)
 }
 
 /* Memory that is open to no other device than its own cannot be copied to another one.
- */
+ * Waits for another thread that opens it. */
 bool gcp_copy_opens(CUresult result)
 {
-	bool opens = result == CUDA_ERROR_INVALID_VALUE && copies_matter() &&
-		     !gcp_vmm_is_open_everywhere();
-
-	if (opens) /* waits for another thread that is at it */
-		gcp_vmm_open_everywhere();
-	return opens;
+	return result == CUDA_ERROR_INVALID_VALUE && copies_matter() &&
+	       gcp_vmm_open_everywhere();
 }
 
 CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words)
@@ -326,7 +322,7 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 		if (!is_refused(result))
 			return result;
 	} else if (copy->rewritten || (copy->several && captured)) {
-		gcp_vmm_open_everywhere();
+		(void)gcp_vmm_open_everywhere();
 	}
 	result = gcp_words_call(words);
 	return copy->rewritten || copy->several ? gcp_copy_again(result, words)
