@@ -337,7 +337,8 @@ struct gcp_timeline {
 	uint64_t awaitable; /* the latest that a free closed; fence_lock */
 	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
 	uint32_t head, count;                           /* of queue; fence_lock */
-	uint32_t generation;     /* contexts that it has outlived; fence_lock */
+	/* Contexts that it has outlived; written under fence_lock. */
+	_Atomic uint32_t generation;
 	_Atomic uint64_t closed; /* epochs closed since the start; written likewise */
 	struct gcp_fence *spare; /* fences to use again; fence_lock */
 	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
@@ -438,7 +439,6 @@ struct gcp_pool {
 	_Atomic bool detaching;       /* gcp_pool_detach waits until there are no */
 	_Atomic uint32_t pins;        /* users on their own account */
 	_Atomic uint64_t calls[GCP_CALL_COUNT][GCP_COSTS]; /* driver calls */
-	_Atomic uint64_t pinned_generation;       /* contexts that it has outlived */
 	struct gcp_pinned_bucket *pinned_buckets; /* the latest; pinned->lock */
 	/* Freed pinned blocks whose epoch is not completed, as far as was looked;
 	 * longest freed first; pinned->lock. */

@@ -304,7 +304,7 @@ void gcp_pools_fences_release(struct gcp_pools *pools)
 
 uint64_t gcp_pool_life(const struct gcp_pool *pool)
 {
-	return atomic_load(&pool->pinned_generation);
+	return atomic_load(&pool->timeline.generation);
 }
 
 bool gcp_pool_is_fenced(const struct gcp_pool *pool)

@@ -52,7 +52,7 @@ struct request {
 	struct gcp_pinned_set *set;
 	uint64_t bytes;
 	uint32_t flags, place;
-	uint64_t generation; /* of the pool, when the request came */
+	uint32_t generation; /* of the pool, when the request came */
 	void *p;             /* what it gets; NULL: nothing yet */
 };
 
@@ -97,7 +97,7 @@ static int take_over(struct request *request, void *p)
 	int result;
 
 	GCP_LOCKED(&pinned->lock);
-	if (request->generation == atomic_load(&request->pool->pinned_generation)) {
+	if (request->generation == atomic_load(&request->pool->timeline.generation)) {
 		result = gcp_pinned_block_create(request->bucket, p, &block);
 		if (result != 0)
 			return result;
@@ -286,7 +286,7 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 	    .bytes = bytes,
 	    .flags = flags,
 	    .place = pool->pools->driver.host_place(),
-	    .generation = atomic_load(&pool->pinned_generation),
+	    .generation = atomic_load(&pool->timeline.generation),
 	};
 	if (__builtin_expect(!take(&request), 0))
 		result = request.bucket ? alloc_slow(&request) : -ENOMEM;

@@ -289,7 +289,6 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	struct gcp_pinned_block *block;
 
-	atomic_fetch_add(&pool->pinned_generation, 1);
 	if (!pinned)
 		return;
 	GCP_LOCKED(&pinned->lock);

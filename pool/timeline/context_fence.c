@@ -168,22 +168,17 @@ bool gcp_timeline_is_idle(struct gcp_pool *pool)
 	struct gcp_timeline *timeline = &pool->timeline;
 	uint64_t epoch = gcp_timeline_stamp(pool);
 
-	(void)gcp_timeline_advance_all(timeline);
+	(void)gcp_timeline_poll_all(pool);
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	bool closed = timeline->count == 0 && gcp_timeline_close_at_once(timeline) == 0;
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	for (int i = 0; closed && i < 2; i++) {
 		if (i > 0)
 			gcp_backoff();
-		(void)gcp_timeline_advance_all(timeline);
+		(void)gcp_timeline_poll_all(pool);
 		closed = !gcp_timeline_is_completed(timeline, epoch);
 	}
 	return gcp_timeline_is_completed(timeline, epoch);
-}
-
-int gcp_timeline_poll_all(struct gcp_pool *pool)
-{
-	return gcp_timeline_advance_all(&pool->timeline);
 }
 
 /* By a barrier, or where only completion counts by waiting, as plain cudaFree has: what

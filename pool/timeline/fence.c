@@ -425,8 +425,9 @@ int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 					 ret_advanced);
 }
 
-int gcp_timeline_advance_all(struct gcp_timeline *timeline)
+int gcp_timeline_poll_all(struct gcp_pool *pool)
 {
+	struct gcp_timeline *timeline = &pool->timeline;
 	/* Else none is closed. */
 	bool advanced =
 	    atomic_load(&timeline->completed) + 1 < atomic_load(&timeline->open);

@@ -67,7 +67,7 @@ int gcp_timeline_query_locked(struct gcp_timeline *timeline,
 int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 			     bool *ret_advanced);
 /* Looks, from old to young, which epochs are completed. Takes fence_lock. */
-int gcp_timeline_advance_all(struct gcp_timeline *timeline);
+int gcp_timeline_poll_all(struct gcp_pool *pool);
 /* Waits for the fence, or for what the context does itself alone (own), which completes
  * no epoch. fence_lock is not held meanwhile. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
@@ -135,8 +135,6 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
  * stays open, and the result is 0; but -ENOBUFS: memory for one is out, and none is
  * under way that would serve again. */
 int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
-/* Looks which epochs are completed; never waits. */
-int gcp_timeline_poll_all(struct gcp_pool *pool);
 /* Looks whether all work of the context is done; never waits, but for a moment. False
  * also where a capture forbids fences. */
 bool gcp_timeline_is_idle(struct gcp_pool *pool);
