@@ -76,89 +76,65 @@ static struct gcp_capture *first_of(const struct candidates *candidates)
 	return STAILQ_FIRST(&candidates->captures);
 }
 
-/* What is known of the stream that the thread last gave work to. */
-enum hint_says {
-	HINT_NOTHING, /* it gave none */
-	HINT_STATE,   /* whether it captures */
-	HINT_GONE,    /* it is destroyed: the handle is dead, or another stream's */
-	HINT_CANNOT,  /* it may be, or a context is just ending: it cannot be asked */
+/* The captures that the stream may be in to which the thread last gave work. */
+struct hint_means {
+	struct gcp_capture_state state; /* active or invalidated: that one; and */
+	uint64_t upto;                  /* those that began first; by number */
 };
 
-/* HINT_STATE: it is not among the streams that have gone since, and may be asked. */
-static enum hint_says hint_gone(const struct gcp_tracker *tracker,
-				struct gcp_stream_hint hint)
+/* Asks CUDA, if the stream is not among those that have gone since. If it is, its
+ * handle is dead, or another stream's, and it was in a capture that had begun by then.
+ * If it may be, or a context is just ending, it cannot be asked, and may be in any. */
+static void hint_ask(struct gcp_tracker *tracker, void *ctx,
+		     struct gcp_stream_hint hint, struct hint_means *ret_means)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	uint64_t now = gcp_tracker_streams_gone(tracker);
-	enum hint_says says = HINT_STATE;
+	bool known = now - hint.gone <= GCP_GONE_KEPT;
 
-	assert(hint.gone <= now); /* else the difference wraps: CANNOT for ever */
-	if (now - hint.gone > GCP_GONE_KEPT)
-		return HINT_CANNOT;
-	for (; hint.gone < now; hint.gone++) {
-		const void *other = tracker->gone[hint.gone % GCP_GONE_KEPT];
-
-		if (other == hint.stream)
-			return HINT_GONE;
-		if (!other)
-			says = HINT_CANNOT;
-	}
-	return says;
-}
-
-static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
-			       struct gcp_stream_hint hint,
-			       struct gcp_capture_state *ret_state)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	enum hint_says says;
-
-	*ret_state = (struct gcp_capture_state){0};
+	assert(hint.gone <= now); /* else the difference wraps: not known for ever */
+	*ret_means = (struct hint_means){.upto = 0};
 	if (!hint.stream)
-		return HINT_NOTHING;
-	says = hint_gone(tracker, hint);
-	if (says != HINT_STATE)
-		return says;
-	if (!tracker->driver.contexts_hold())
-		return HINT_CANNOT;
-	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) != 0)
-		says = HINT_CANNOT;
-	tracker->driver.contexts_release();
-	return says;
+		return;
+	for (uint64_t gone = known ? hint.gone : now; gone < now; gone++) {
+		const void *other = tracker->gone[gone % GCP_GONE_KEPT];
+
+		known &= other != NULL;
+		if (other == hint.stream) {
+			ret_means->upto = hint.eager ? 0 : hint.begun;
+			return;
+		}
+	}
+	known = known && tracker->driver.contexts_hold();
+	if (!known ||
+	    tracker->driver.capture_state(ctx, hint.stream, &ret_means->state) != 0)
+		*ret_means = (struct hint_means){.upto = UINT64_MAX};
+	if (known)
+		tracker->driver.contexts_release();
 }
 
-/* Whether the stream may have been in that capture when it got that work, or be in it
- * now. It may have joined one that was begun on another stream. */
-static bool hint_may_mean(const struct gcp_capture *capture,
-			  struct gcp_stream_hint hint, enum hint_says says,
-			  const struct gcp_capture_state *state)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (says == HINT_STATE)
-		return (state->active || state->invalidated) &&
-		       gcp_capture_may_be(capture, state->id);
-	if (says == HINT_GONE)
-		return !hint.eager && capture->number <= hint.begun;
-	return says == HINT_CANNOT;
-}
-
-/* Adds the captures that the thread's stream may be in. Whether the thread's last work
- * was captured, as far as is known, or it has given none: a thread that began a capture
- * allocates for that. */
+/* Adds the captures that the thread's stream may be in: it may have joined one that was
+ * begun on another stream. Returns true if the thread's last work was captured, as far
+ * as is known, or it has given none: a thread that began a capture allocates for that.
+ */
 static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 			  struct gcp_stream_hint hint, struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture_state state;
 	struct gcp_capture *capture;
-	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
+	struct hint_means means;
+	bool captures;
 
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (hint_may_mean(capture, hint, says, &state))
+	hint_ask(tracker, ctx, hint, &means);
+	captures = means.state.active || means.state.invalidated;
+	assert(!captures || means.upto == 0); /* G1 */
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		assert(capture->number > 0); /* else 0 would not be none */
+		if ((captures && gcp_capture_may_be(capture, means.state.id)) ||
+		    capture->number <= means.upto)
 			candidate_add(candidates, capture);
-	return !hint.eager &&
-	       (says == HINT_NOTHING ||
-		(says == HINT_STATE && (state.active || state.invalidated)));
+	}
+	return !hint.eager && (!hint.stream || captures);
 }
 
 /* What the thread did last was in none of the captures that began later: the stream has
