@@ -199,6 +199,8 @@ int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
 		return -EAGAIN;
 	begun = gcp_real_free_begin(pool);
 	release(pool, &giving);
+	if (giving.given == 0) /* nothing is done by it: it counts on */
+		(void)gcp_timeline_fill(pool, begun.filled, 0);
 	if (giving.result == 0)
 		giving.result =
 		    giving.given > 0 ? gcp_real_free_end(pool, &begun, true) : -EAGAIN;

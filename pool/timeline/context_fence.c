@@ -295,11 +295,18 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 struct gcp_real_free gcp_real_free_begin(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
-	int64_t filled = gcp_timeline_filled(timeline);
-	uint64_t epoch = gcp_timeline_next(timeline);
 	uint64_t (*now)(void) = pool->pools->driver.foreign_now;
+	struct gcp_real_free begun;
 
-	return (struct gcp_real_free){epoch, now ? now() : 0, filled};
+	/* Now: what another thread closes meanwhile counts there alone. */
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	begun.filled = gcp_timeline_filled(timeline);
+	atomic_fetch_sub_explicit(&timeline->filled, begun.filled,
+				  memory_order_relaxed);
+	begun.epoch = gcp_timeline_next(timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	begun.foreign = now ? now() : 0;
+	return begun;
 }
 
 int gcp_real_free_end(struct gcp_pool *pool, const struct gcp_real_free *begun,
@@ -310,8 +317,6 @@ int gcp_real_free_end(struct gcp_pool *pool, const struct gcp_real_free *begun,
 	    pool->pools->driver.foreign_wait;
 	int result = wait ? wait(pool->ctx, begun->foreign, own) : 0;
 
-	atomic_fetch_sub_explicit(&timeline->filled, begun->filled,
-				  memory_order_relaxed);
 	if (result != 0)
 		return result;
 	GCP_LOCKED(&pool->pools->fence_lock);

@@ -163,7 +163,7 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
  * end: 0; the result of that wait. */
 struct gcp_real_free {
 	uint64_t epoch, foreign;
-	int64_t filled;
+	int64_t filled; /* bytes, which count no more */
 };
 struct gcp_real_free gcp_real_free_begin(struct gcp_pool *pool);
 int gcp_real_free_end(struct gcp_pool *pool, const struct gcp_real_free *begun,

@@ -310,6 +310,26 @@ TEST(a_free_makes_room_in_a_full_queue)
 }
 
 /* The end of a capture behind a full queue of what frees have closed. */
+/* While the driver frees, other frees are done by it too, or close their epoch. */
+TEST(what_was_freed_before_a_real_free_counts_once)
+{
+	struct gcp_real_free first, second;
+
+	open_of(1024 * MIB);
+	atomic_store(&pool->timeline.filled, 20 * MIB);
+	first = gcp_real_free_begin(pool);
+	second = gcp_real_free_begin(pool);
+	OK(gcp_real_free_end(pool, &second, true));
+	OK(gcp_real_free_end(pool, &first, true));
+	assert_int_equal(gcp_timeline_filled(&pool->timeline), 0);
+
+	atomic_store(&pool->timeline.filled, 20 * MIB);
+	first = gcp_real_free_begin(pool);
+	OK(gcp_timeline_close(pool, gcp_timeline_stamp(pool)));
+	OK(gcp_real_free_end(pool, &first, true));
+	assert_int_equal(gcp_timeline_filled(&pool->timeline), 0);
+}
+
 TEST(a_barrier_behind_a_full_queue_does_not_stop_the_host)
 {
 	open_of(100 * MIB);
