@@ -237,13 +237,4 @@ static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *blo
 	       cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
 }
 
-/* Whether the block is what a request of `size` gets: that, or as much more as an
- * ordinary segment has left for no other block (fit.c). */
-static inline bool gcp_block_suits(const struct gcp_block *block, uint64_t size)
-{
-	return block->size == size ||
-	       (size >= GCP_WHOLE_LEAST && block->size > size &&
-		block->size - size < GCP_CHUNK && !block->segment->chunks);
-}
-
 #endif
