@@ -237,4 +237,13 @@ static inline bool gcp_cache_push(struct gcp_cache *cache, struct gcp_block *blo
 	       cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
 }
 
+/* Returns true if the block is what a request of `size` gets: that, or as much more as
+ * an ordinary segment, of gcpool_malloc, has left for no other block (fit.c). */
+static inline bool gcp_block_suits(const struct gcp_block *block, uint64_t size)
+{
+	return block->size == size ||
+	       (size >= GCP_WHOLE_LEAST && block->size > size &&
+		block->size - size < GCP_CHUNK && !block->segment->chunks);
+}
+
 #endif

@@ -13,6 +13,8 @@ enum { BLOCKS_TO_PASS = 4 };
 
 static uint32_t bin_of(uint64_t size)
 {
+	if (size >= GCP_WHOLE_LEAST)
+		size = gcp_round_up(size, GCP_CHUNK);
 	return (uint32_t)(size / GCP_UNIT * UINT64_C(0x9e3779b97f4a7c15) >> 58) %
 	       GCP_STREAM_BINS;
 }
@@ -24,7 +26,7 @@ static struct gcp_block *bin_take(struct gcp_block **link, uint64_t size)
 	for (int i = 0; *link && i < BLOCKS_TO_PASS; i++, link = &(*link)->next) {
 		struct gcp_block *block = *link;
 
-		if (block->size != size)
+		if (!gcp_block_suits(block, size))
 			continue;
 		*link = block->next;
 		return block;

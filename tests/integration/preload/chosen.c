@@ -109,6 +109,19 @@ SCENARIO(same_stream_at_once)
 	must_be_in_order();
 }
 
+/* An ordinary segment has what is left of it for no other block. */
+SCENARIO(one_segment_serves_a_loop, "GCPOOL_BACKEND=segments")
+{
+	enum { BYTES = 10 * 1000 * 1000 };
+	uint64_t before;
+
+	start();
+	before = gcpsim_calls("cuMemAlloc_v2");
+	for (int turn = 0; turn < 100; turn++)
+		given(taken(BYTES, stream), stream);
+	must(gcpsim_calls("cuMemAlloc_v2") == before + 1, "it takes more memory");
+}
+
 SCENARIO(stream_that_is_recorded,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
