@@ -274,11 +274,6 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 /* The driver has given out the handle: what had it before is gone. */
 void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
 			      bool is_exec);
-/* The graph that was made for the capture; NULL: it holds nothing, or does not go with
- * the capture. */
-struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,
-					const struct gcp_capture *capture);
-
 /* --- graph_pool.c; tracker->lock is held -------------------------------------- */
 
 /* The one that the program made and names so, or NULL. */

@@ -44,30 +44,30 @@ void gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 						 : GCP_REUSE_NOW);
 }
 
-static void pool_detach(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!graph_pool)
-		return;
-	assert(graph_pool->captures > 0); /* P1 */
-	graph_pool->captures--;
-	assert(graph_pool->named || graph_pool->captures == 0); /* G10 */
-	if (graph_pool->captures == 0) {
-		/* None goes on: what was freed in them is free. */
-		graph_pool->shared = false;
-		gcp_graph_pool_set_reuse(graph_pool, graph_pool->shares
-							 ? GCP_REUSE_SEALED /* X3 */
-							 : GCP_REUSE_FENCED);
-		assert(!graph_pool->shares || !graph_pool->named);
-	}
-	gcp_graph_pool_ref_released(tracker, graph_pool);
-}
-
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	pool_detach(tracker, capture->pool);
-	pool_detach(tracker, capture->common);
+	struct gcp_graph_pool *pools[] = {capture->pool, capture->common};
+
+	assert(!capture->common || capture->common->shared); /* G10 */
+	for (int i = 0; i < 2; i++) {
+		struct gcp_graph_pool *graph_pool = pools[i];
+
+		if (!graph_pool)
+			continue;
+		assert(graph_pool->captures > 0); /* P1 */
+		graph_pool->captures--;
+		assert(graph_pool->named || graph_pool->captures == 0); /* G10 */
+		if (graph_pool->captures == 0) {
+			/* None goes on: what was freed in them is free. */
+			graph_pool->shared = false;
+			gcp_graph_pool_set_reuse(
+			    graph_pool, graph_pool->shares ? GCP_REUSE_SEALED /* X3 */
+							   : GCP_REUSE_FENCED);
+			assert(!graph_pool->shares || !graph_pool->named);
+		}
+		gcp_graph_pool_ref_released(tracker, graph_pool);
+	}
 	capture->pool = capture->common = NULL;
 }
 

@@ -302,15 +302,6 @@ void gcp_graph_hold(struct gcp_tracker *tracker, const struct gcp_capture *captu
 	assert(graph_pool->kept || gcp_holds_has(&holder->holds, graph_pool)); /* Y1 */
 }
 
-struct gcp_holder *gcp_graph_of_capture(struct gcp_tracker *tracker,
-					const struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return capture->into_existing_graph || capture->graph_gone
-		   ? NULL
-		   : gcp_holder_find(tracker, capture->graph, false);
-}
-
 /* --- what is made of a holder ------------------------------------------------- */
 
 /* Returns true if a graph holds memory, or a capture may make one that does. */

@@ -102,15 +102,42 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_graph_pool *graph
 	return result;
 }
 
+static struct gcp_track *track_of(struct gcp_tracker *tracker,
+				  const struct gcp_pool *pool, uint64_t stream_id)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_track *track;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link)
+		if (track->pool == pool && track->stream_id == stream_id &&
+		    track->life == gcp_pool_life(pool))
+			return track;
+	return NULL;
+}
+
+/* The lane of the launch's stream (0: one without); else one that has none, and on
+ * which nothing runs any more, which takes that stream; or a new one. */
 int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = gcp_track_for(tracker, graph->pool, last);
+	struct gcp_track *track = track_of(tracker, graph->pool, last->stream_id);
 	int result;
 
 	if (!track)
+		track = track_of(tracker, graph->pool, 0);
+	if (track && track->stream_id != last->stream_id &&
+	    !gcp_track_is_idle(tracker, track)) /* it ran for a stream that has gone */
+		track = NULL;
+	if (!track)
+		track = gcp_track_create(tracker, graph->pool);
+	if (!track)
 		return -ENOMEM;
+	assert(track->pool == graph->pool);
+	assert(track->lane &&
+	       (track->stream_id == 0 || track->stream_id == last->stream_id)); /* X1 */
+	track->stream_id = last->stream_id;
+	track->stream = last->stream;
 	result = lane_change(tracker, graph, track);
 	gcp_track_tidy(tracker, track);
 	return result;

@@ -46,11 +46,6 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* With an empty lane, which has no stream. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
-/* The lane of the launch's stream (0: one without); else one that has none, and on
- * which nothing runs any more, which takes that stream; or a new one. NULL: no memory.
- */
-struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *pool,
-				const struct gcp_last *last);
 /* In the records only. The lane that the graph leaves goes with its last graph. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track);

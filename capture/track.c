@@ -66,19 +66,6 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	return track;
 }
 
-static struct gcp_track *track_of(struct gcp_tracker *tracker,
-				  const struct gcp_pool *pool, uint64_t stream_id)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
-
-	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (track->pool == pool && track->stream_id == stream_id &&
-		    track->life == gcp_pool_life(pool))
-			return track;
-	return NULL;
-}
-
 void *gcp_track_event(const struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -218,28 +205,6 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker,
 	return epoch != 0 && !stream_is_done(tracker, graph->pool, &graph->last) &&
 	       !(graph->track && gcp_track_is_idle(tracker, graph->track)) &&
 	       !gcp_pool_work_is_done(graph->pool, epoch);
-}
-
-struct gcp_track *gcp_track_for(struct gcp_tracker *tracker, struct gcp_pool *pool,
-				const struct gcp_last *last)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = track_of(tracker, pool, last->stream_id);
-
-	if (!track)
-		track = track_of(tracker, pool, 0);
-	if (track && track->stream_id != last->stream_id &&
-	    !gcp_track_is_idle(tracker, track)) /* it ran for a stream that has gone */
-		track = NULL;
-	if (!track)
-		track = gcp_track_create(tracker, pool);
-	if (!track)
-		return NULL;
-	assert(track->lane &&
-	       (track->stream_id == 0 || track->stream_id == last->stream_id)); /* X1 */
-	track->stream_id = last->stream_id;
-	track->stream = last->stream;
-	return track;
 }
 
 /* --- events ------------------------------------------------------------------- */

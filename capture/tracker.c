@@ -57,10 +57,13 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 			   bool lost)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_holder *graph = lost ? gcp_graph_of_capture(tracker, capture) : NULL;
+	bool own = lost && !capture->into_existing_graph && !capture->graph_gone;
+	struct gcp_holder *graph =
+	    own ? gcp_holder_find(tracker, capture->graph, false) : NULL;
 
 	assert(capture->number > 0);                     /* it is in the list */
 	assert(!graph || !capture->into_existing_graph); /* Y6 */
+	assert(!graph || !graph->is_exec);
 	if (graph)
 		gcp_holder_free(tracker, graph);
 	TAILQ_REMOVE(&tracker->captures, capture, link);
