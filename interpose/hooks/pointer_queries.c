@@ -214,7 +214,8 @@ enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, IS_HW_DECOMPRESS_CAPABLE = 21 
  * has no handles; that it may be read and written, asked from any device (measured:
  * without peer access, too); and what is behind it: 2 MiB that small blocks share, or
  * as many times 2 MiB as a larger one needs. What is stream-ordered is capable of less
- * than memory of cudaMalloc (RDMA: H200). value: may be NULL. */
+ * than memory of cudaMalloc (RDMA: H200), which in an ordinary segment gcpool_malloc
+ * gives. value: may be NULL. */
 static void range_correct(void *value, CUpointer_attribute attribute,
 			  const struct asked_range *range, CUdeviceptr ptr)
 {
@@ -231,7 +232,7 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 		       gcp_async_default_pool(range->device));
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case IS_HW_DECOMPRESS_CAPABLE: /* CUDA has said a byte or more of it */
-		ANSWER(bool, range->async, false);
+		ANSWER(bool, range->async && range->mapped, false);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		ANSWER(CUdeviceptr, true, range->addr);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:

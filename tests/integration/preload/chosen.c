@@ -112,14 +112,16 @@ SCENARIO(same_stream_at_once)
 /* An ordinary segment has what is left of it for no other block. */
 SCENARIO(one_segment_serves_a_loop, "GCPOOL_BACKEND=segments")
 {
-	enum { BYTES = 10 * 1000 * 1000 };
-	uint64_t before;
+	int capable = 0;
 
 	start();
-	before = gcpsim_calls("cuMemAlloc_v2");
 	for (int turn = 0; turn < 100; turn++)
-		given(taken(BYTES, stream), stream);
-	must(gcpsim_calls("cuMemAlloc_v2") == before + 1, "it takes more memory");
+		given(taken(19 * MIB / 2, stream), stream);
+	must(gcpsim_calls("cuMemAlloc_v2") == 1, "it takes more memory");
+	OK(cuPointerGetAttribute(&capable,
+				 CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+				 (CUdeviceptr)(uintptr_t)taken(MIB, stream)));
+	must(capable, "a network card cannot use memory of cudaMalloc");
 }
 
 SCENARIO(stream_that_is_recorded,
