@@ -108,32 +108,62 @@ GCP_EARLY static uint32_t symbols_end(const struct gcp_elf *elf, uint32_t *ret_f
 	return last + 1;
 }
 
-/* Returns the first function for which is_it(arg, name) is true, or NULL. */
-GCP_EARLY static const ElfW(Sym) *
-    elf_find(const struct gcp_elf *elf,
-	     bool (*is_it)(const void *arg, const char *name), const void *arg)
-{
-	uint32_t index, end = symbols_end(elf, &index);
-
-	for (; index < end; index++) {
-		const ElfW(Sym) *symbol = &elf->symbols[index];
-
-		if (symbol->st_shndx != SHN_UNDEF &&
-		    (symbol->st_info & 0xf) == STT_FUNC &&
-		    is_it(arg, elf->strings + symbol->st_name))
-			return symbol;
-	}
-	return NULL;
-}
+typedef bool elf_is_it(const void *arg, const char *name);
 
 GCP_EARLY static bool is_name(const void *arg, const char *name)
 {
 	return elf_same(arg, name);
 }
 
+/* The symbol, if it is a function for which is_it(arg, name) is true; or NULL. */
+GCP_EARLY static const ElfW(Sym) * elf_match(const struct gcp_elf *elf, uint32_t index,
+					     elf_is_it *is_it, const void *arg)
+{
+	const ElfW(Sym) *symbol = &elf->symbols[index];
+
+	return symbol->st_shndx != SHN_UNDEF && (symbol->st_info & 0xf) == STT_FUNC &&
+		       is_it(arg, elf->strings + symbol->st_name)
+		   ? symbol
+		   : NULL;
+}
+
+/* The first one. */
+GCP_EARLY static const ElfW(Sym) *
+    elf_find(const struct gcp_elf *elf, elf_is_it *is_it, const void *arg)
+{
+	uint32_t index, end = symbols_end(elf, &index);
+	const ElfW(Sym) *found = NULL;
+
+	for (; !found && index < end; index++)
+		found = elf_match(elf, index, is_it, arg);
+	return found;
+}
+
+/* Of the names in one chain of DT_GNU_HASH: libcuda is asked for hundreds. */
+GCP_EARLY static const ElfW(Sym) *
+    elf_find_name(const struct gcp_elf *elf, const char *name)
+{
+	const uint32_t *table = elf->gnu_hash, *buckets, *chain;
+	const ElfW(Sym) *found = NULL;
+	uint32_t hash = 5381, index, end = 0;
+
+	if (!table)
+		return elf_find(elf, is_name, name);
+	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+		hash = hash * 33 + *c;
+	buckets = (const uint32_t *)((const ElfW(Addr) *)(table + 4) + table[2]);
+	chain = buckets + table[0];
+	index = table[0] ? buckets[hash % table[0]] : 0;
+	for (; !found && !end && index >= table[1]; index++) {
+		found = elf_match(elf, index, is_name, name);
+		end = chain[index - table[1]] & 1;
+	}
+	return found;
+}
+
 GCP_EARLY void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name)
 {
-	const ElfW(Sym) *found = elf_find(elf, is_name, name);
+	const ElfW(Sym) *found = elf_find_name(elf, name);
 
 	return found ? (void *)(elf->base + found->st_value) : NULL;
 }
