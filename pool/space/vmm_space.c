@@ -357,28 +357,25 @@ static void collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 	}
 }
 
-/* One walk over all blocks: the device is full, or what is idle is given back. */
+/* One walk over all that could go, and over no blocks in use: the device is full, or
+ * what is idle is given back, with GCPOOL_CACHE_LIMIT=0 in each free. */
 void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
 				 struct gcp_move *move)
 {
 	uint64_t completed = atomic_load(&pool->timeline.completed);
-	struct gcp_segment *segment;
-	struct gcp_block *block, *upper;
+	struct gcp_block *next = gcp_tree_lowest_fit(&pool->common.free, GCP_CHUNK);
+	struct gcp_block *block;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	move->room = exact ? bytes : UINT64_MAX;
-	TAILQ_FOREACH (segment, &pool->common.segments, link)
-		for (block = segment->first; block && move->donated < bytes;
-		     block = upper) {
-			uint64_t missing = bytes - move->donated;
+	while ((block = next) && move->donated < bytes) {
+		uint64_t missing = bytes - move->donated;
 
-			upper = block->upper;
-			if (gcp_block_is_free(block) &&
-			    may_donate(block, missing, completed, move) &&
-			    !donor_take(pool, block, donor_bytes(block, missing, move),
-					move))
-				return;
-		}
+		next = gcp_tree_next_fit(block, GCP_CHUNK);
+		if (may_donate(block, missing, completed, move) &&
+		    !donor_take(pool, block, donor_bytes(block, missing, move), move))
+			return;
+	}
 }
 
 int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
