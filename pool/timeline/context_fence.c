@@ -147,20 +147,6 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
 }
 
-int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
-{
-	struct gcp_timeline *timeline = &pool->timeline;
-	int result = 0;
-
-	GCP_LOCKED(&pool->pools->fence_lock);
-	if (!gcp_timeline_is_completed(timeline, epoch) &&
-	    !gcp_timeline_covering(timeline, epoch))
-		result = gcp_timeline_close_at_once(timeline);
-	if (result == -ENOBUFS && timeline->count > 0)
-		result = 0; /* one that is under way will serve again */
-	return result;
-}
-
 /* A fence is set only if none is under way: else repeated calls would fill the queue.
  * The device takes a few microseconds to pass it. */
 bool gcp_timeline_is_idle(struct gcp_pool *pool)

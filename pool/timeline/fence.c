@@ -441,6 +441,20 @@ int gcp_timeline_poll_all(struct gcp_pool *pool)
 	return result;
 }
 
+int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result = 0;
+
+	GCP_LOCKED(&pool->pools->fence_lock);
+	if (!gcp_timeline_is_completed(timeline, epoch) &&
+	    !gcp_timeline_covering(timeline, epoch))
+		result = gcp_timeline_close_at_once(timeline);
+	if (result == -ENOBUFS && timeline->count > 0)
+		result = 0; /* one that is under way will serve again */
+	return result;
+}
+
 /* Without fence_lock: a kernel may be waiting for what another thread does after its
  * next allocation. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,

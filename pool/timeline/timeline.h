@@ -68,6 +68,11 @@ int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 			     bool *ret_advanced);
 /* Looks, from old to young, which epochs are completed. Takes fence_lock. */
 int gcp_timeline_poll_all(struct gcp_pool *pool);
+/* Closes `epoch` as gcp_timeline_close_early does, if it is open. -EBUSY: no fence may
+ * be set, for a capture is under way or fences do not work here. Where none can be had
+ * for now it stays open, and the result is 0; but -ENOBUFS: memory for one is out, and
+ * none is under way that would serve again. */
+int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
 /* Waits for the fence, or for what the context does itself alone (own), which completes
  * no epoch. fence_lock is not held meanwhile. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
@@ -130,11 +135,6 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
  * now: no barrier is set on it before a free has closed a later one. full: only if so
  * much was freed into it that a free would close it. */
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
-/* Closes `epoch` in the same way if it is open. -EBUSY: no fence may be set, for a
- * capture is under way or fences do not work here. Where none can be had for now it
- * stays open, and the result is 0; but -ENOBUFS: memory for one is out, and none is
- * under way that would serve again. */
-int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
 /* Looks whether all work of the context is done; never waits, but for a moment. False
  * also where a capture forbids fences. */
 bool gcp_timeline_is_idle(struct gcp_pool *pool);

@@ -148,8 +148,9 @@ CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fak
 		uint64_t used = fake.memory_used;
 
 		for (uint64_t i = 1; i <= STREAMS; i++) {
-			struct gcp_stream_order order = {i << turn / 2 * 20, i, false};
+			struct gcp_stream_order order = {.also = i};
 
+			order.stream = i << turn / 2 * 20;
 			OK(gcp_pool_alloc_stream(pool, MIB, 0, &order, &addrs[i - 1]));
 			assert_int_equal(order.crossed, turn == 2);
 		}
@@ -166,9 +167,8 @@ TEST(cudaFree_gives_a_block_to_the_stream_that_it_was_allocated_in)
 	struct gcp_stream_order order = {.stream = 7};
 	gcp_addr addr;
 
-	for (int turn = 0; turn < 64; turn++) {
+	for (int turn = 0; turn < 64; turn++, fake_submit()) {
 		OK(gcp_pool_alloc_stream(pool, 8 * MIB, 0, &order, &addr));
-		fake_submit();
 		must_free(addr);
 	}
 	assert_int_equal(fake.memory_used, 8 * MIB);
