@@ -165,9 +165,8 @@ CASE(a_stream_finds_what_it_has_freed_among_thousands_of_others, fake_setup, fak
 TEST(cudaFree_gives_a_block_to_the_stream_that_it_was_allocated_in)
 {
 	struct gcp_stream_order order = {.stream = 7};
-	gcp_addr addr;
 
-	for (int turn = 0; turn < 64; turn++, fake_submit()) {
+	for (gcp_addr turn = 0, addr; turn < 64; turn++, fake_submit()) {
 		OK(gcp_pool_alloc_stream(pool, 8 * MIB, 0, &order, &addr));
 		must_free(addr);
 	}

@@ -83,8 +83,17 @@ static void *destroy(void *arg)
 	return NULL;
 }
 
+static void pairs(CUstream stream, int count)
+{
+	for (int i = 0; i < count; i++) {
+		CUdeviceptr p = allocated(MIB);
+
+		OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
+	}
+}
+
 /* While one context is being destroyed, which waits for its work, and that for us,
- * another one goes on: with barriers, pinned memory and all. */
+ * another one goes on: with captures, pinned memory and all. */
 SCENARIO(destruction_that_waits_for_another_context,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
 {
@@ -92,21 +101,23 @@ SCENARIO(destruction_that_waits_for_another_context,
 	CUcontext other = context_new(&others), here;
 	uint64_t barriers;
 	pthread_t thread;
-	CUdeviceptr p;
 	void *pinned;
 
 	(void)allocated(MIB);
 	here = context_new(&mine);
-	OK(cuMemAllocHost(&pinned, 4096));
 	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemAllocHost(&pinned, 4096),
+	   cuMemsetD8Async(allocated(MIB), 1, MIB, mine));
+	capture_begin(mine);
+	pairs(mine, 2); /* in one block: a barrier is due at the end */
 	OK(cuLaunchHostFunc(others, wait_for_enough, NULL));
 	pthread_create(&thread, NULL, destroy, other);
 	AWAIT(gcpsim_calls("cuCtxDestroy_v2") > 0);
 	barriers = gcpsim_calls("cuCtxWaitEvent");
+	OK(cuGraphDestroy(capture_end(mine)));
 	for (int i = 0; i < 200; i++) {
 		OK(cuMemFreeHost(pinned), cuMemAllocHost(&pinned, 4096));
-		p = allocated(MIB);
-		OK(cuMemsetD8Async(p, 1, MIB, mine), cuMemFree(p));
+		pairs(mine, 1);
 		OK(cuCtxSetCurrent(here));
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") == barriers,
@@ -116,10 +127,7 @@ SCENARIO(destruction_that_waits_for_another_context,
 	must(!waited_too_long, "the end of one context stopped the other");
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 	/* And afterwards all is as before. */
-	for (int i = 0; i < 200; i++) {
-		p = allocated(MIB);
-		OK(cuMemsetD8Async(p, 1, MIB, mine), cuMemFree(p));
-	}
+	pairs(mine, 200);
 	must(gcpsim_memory_used(0) < 1000 * MIB, "memory is not used again");
 }
 
