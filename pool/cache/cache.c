@@ -142,21 +142,18 @@ static void loaded_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
 	gcp_chain_init(loaded);
 }
 
-static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			   struct gcp_chain *chain)
-{
-	loaded_drain(cache, magazine, chain);
-	load_previous(magazine);
-	loaded_drain(cache, magazine, chain);
-}
-
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
 	uint32_t i = cache->pool->pools->classes.count;
 
 	/* Mostly a few large blocks. */
-	while (i > 0 && gcp_cache_bytes(cache) > 0)
-		magazine_drain(cache, &cache->magazines[--i], chain);
+	while (i > 0 && gcp_cache_bytes(cache) > 0) {
+		struct gcp_magazine *magazine = &cache->magazines[--i];
+
+		loaded_drain(cache, magazine, chain);
+		load_previous(magazine);
+		loaded_drain(cache, magazine, chain);
+	}
 	gcp_stream_cache_drain(cache, chain);
 	assert(gcp_cache_bytes(cache) == 0); /* M1 */
 }

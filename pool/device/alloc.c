@@ -101,33 +101,15 @@ static int wait_by_free(struct gcp_pool *pool)
 	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
 }
 
-/* A capture forbids fences: what is freed meanwhile waits for its end, up to a window.
- */
-static int free_held(struct gcp_pool *pool)
-{
-	int64_t most = (int64_t)pool->pools->config.window_bytes;
-	bool waits = pool->pools->config.blocking_free ||
-		     gcp_timeline_filled(&pool->timeline) > most;
-
-	return waits ? wait_by_free(pool) : 0;
-}
-
-/* Where no fence is to be had the free waits for its context, as plain CUDA's does: an
- * allocation could not tell later what is done. */
-static int free_closing(struct gcp_pool *pool, uint64_t epoch)
-{
-	int result = pool->pools->config.blocking_free
-			 ? gcp_timeline_complete(&pool->timeline, epoch)
-			 : gcp_timeline_close(pool, epoch);
-
-	return result == -EBUSY || result == -ENOBUFS ? wait_by_free(pool) : result;
-}
-
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
  * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
- * it that an epoch is closed. */
+ * it that an epoch is closed. A capture forbids fences: what is freed meanwhile waits
+ * for its end, up to a window. Where no fence is to be had the free waits for its
+ * context, as plain CUDA's does: an allocation could not tell later what is done. */
 static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 {
+	const struct gcp_config *config = &pool->pools->config;
+	int64_t most = (int64_t)config->window_bytes;
 	int result = 0;
 
 	/* Then the block may be one that only its thread has counted. */
@@ -136,9 +118,16 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 	if (!waits)
 		return gcp_timeline_close_early(pool, true);
 	if (gcp_timeline_is_held(&pool->timeline))
-		result = free_held(pool);
-	else
-		result = free_closing(pool, epoch);
+		waits = config->blocking_free ||
+			gcp_timeline_filled(&pool->timeline) > most;
+	else {
+		result = config->blocking_free
+			     ? gcp_timeline_complete(&pool->timeline, epoch)
+			     : gcp_timeline_close(pool, epoch);
+		waits = result == -EBUSY || result == -ENOBUFS;
+	}
+	if (waits)
+		result = wait_by_free(pool);
 	if (result <= 0)
 		result = gcp_pool_maintain(pool);
 	gcp_tight_freed(pool);

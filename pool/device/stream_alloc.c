@@ -56,15 +56,6 @@ static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 	gcp_heap_put(&pool->common, block);
 }
 
-/* An epoch is closed when a free finds it full already: what the stream takes again
- * before that leaves it as it was, and one large block that goes back
- * and forth needs no fence. */
-static bool epoch_is_full(const struct gcp_pool *pool)
-{
-	return gcp_timeline_filled(&pool->timeline) >=
-	       (int64_t)GCP_LIMIT(pool, epoch_bytes);
-}
-
 /* Whether the cache limit is to be looked at though the epoch is not full: it may never
  * be, where each allocation takes what its stream has freed. */
 static bool limit_is_due(struct gcp_pool *pool, uint64_t bytes)
@@ -95,7 +86,11 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
 	struct gcp_chain excess;
 	bool full = false, due = limit_is_due(pool, block->size);
-	bool filled = epoch_is_full(pool);
+	/* An epoch is closed when a free finds it full already: what the stream takes
+	 * again before that leaves it as it was, and one large block that goes back
+	 * and forth needs no fence. */
+	bool filled = gcp_timeline_filled(&pool->timeline) >=
+		      (int64_t)GCP_LIMIT(pool, epoch_bytes);
 	int result = 0;
 
 	assert(block->async); /* U1: else its uses are in no stream's order */

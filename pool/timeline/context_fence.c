@@ -103,23 +103,18 @@ static int catch_up_locked(struct gcp_pool *pool)
 	return waits ? gcp_timeline_wait_own(timeline, *closed) : 0;
 }
 
-/* Returns true if the open epoch has taken so much that a free waits for the thread
- * that is closing it. */
-static bool is_overfull(const struct gcp_pool *pool)
-{
-	return gcp_pool_is_tight(pool) ||
-	       atomic_load_explicit(&pool->timeline.filled, memory_order_relaxed) >=
-		   2 * (int64_t)GCP_LIMIT(pool, epoch_bytes);
-}
-
 /* The fence of another thread that closes the epoch covers it as well, or the next one
  * will. (pthread_mutex_trylock would say the same, but is not in libc.so.6 before
  * glibc 2.34.) But that thread may have been descheduled, and all that is freed
  * meanwhile is of no use: a free waits where the epoch is much too full. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
+	int64_t overfull = 2 * (int64_t)GCP_LIMIT(pool, epoch_bytes);
+
 	if (gcp_timeline_is_held(&pool->timeline) ||
-	    (atomic_exchange(&pool->timeline.closing, true) && !is_overfull(pool)))
+	    (atomic_exchange(&pool->timeline.closing, true) &&
+	     !gcp_pool_is_tight(pool) &&
+	     gcp_timeline_filled(&pool->timeline) < overfull))
 		return 0;
 	GCP_LOCKED(&pool->pools->fence_lock);
 	int result = gcp_timeline_close_end(&pool->timeline, epoch, true);

@@ -232,27 +232,22 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
 }
 
-/* The latest that a free or a barrier has closed: an allocation has closed the next
- * one, whose fence may be behind later work (NO NEW WAITS). And the one that the latest
- * barrier is for: contexts that join have to stand behind it. */
-static bool must_keep(const struct gcp_timeline *timeline, uint64_t epoch)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	return epoch == timeline->awaitable || epoch == timeline->freed ||
-	       epoch == timeline->ordered;
-}
-
 /* Whether the i-th epoch may be merged into the next one: it is completed when that is,
  * and what waits for it may wait for that. The oldest one is not: else it would never
- * be done where more is pending than the queue holds. searched: also one before a
+ * be done where more is pending than the queue holds. Nor are the latest that a free or
+ * a barrier has closed: an allocation has closed the next one, whose fence may be
+ * behind later work (NO NEW WAITS); and the one that the latest barrier is for:
+ * contexts that join have to stand behind it. searched: also one before a
  * search with one after its begin, which that search then does not wait for
  * (gcp_timeline_wait_oldest). */
 static bool can_merge(struct gcp_timeline *timeline, uint32_t i, bool searched)
 {
 	const struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
+	uint64_t epoch = closed->epoch;
 
-	return i % 2 == 1 && i + 1 < timeline->count &&
-	       !must_keep(timeline, closed->epoch) &&
+	gcp_assert_held(GCP_RANK_FENCE);
+	return i % 2 == 1 && i + 1 < timeline->count && epoch != timeline->awaitable &&
+	       epoch != timeline->freed && epoch != timeline->ordered &&
 	       (searched ||
 		closed->searches == gcp_timeline_at(timeline, i + 1)->searches);
 }

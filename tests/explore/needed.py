@@ -41,9 +41,9 @@ def main():
     if sorted(rows()) != sorted(HISTORIES):
         sys.exit(f"needed.py and excuses.h differ: {set(rows()) ^ set(HISTORIES)}")
     wrong = 0
-    for row, history in HISTORIES.items():
-        said = next(filter(None, (fails(explore, library, row, history) for _ in range(TRIES))), None)
-        print(f"{row}: {history}: {said}")
+    for row, kept in HISTORIES.items():
+        said = next(filter(None, (fails(explore, library, row, kept) for _ in range(TRIES))), None)
+        print(f"{row}: {kept}: {said}")
         wrong += said is None
     sys.exit(1 if wrong else 0)
 
