@@ -23,7 +23,7 @@
  * waited for: when a graph is destroyed, when a capture begins, when memory is out, and
  * at launches. Graphs that were not launched yet are in the lane without a stream.
  *
- * What follows if a program does more with such a graph than launch it:
+ * A program may do more with such a graph than launch it:
  *
  *   instantiates it, or updates an       the launches of that executable are guarded as
  *   executable to it                     those of the graph's others are. What was

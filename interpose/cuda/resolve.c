@@ -16,7 +16,8 @@ atomic_bool gcp_resolve_done;
 /* The slots of gcp_real are in the order of the rows. */
 _Static_assert(sizeof(gcp_real) == GCP_ROWS_DRIVER * sizeof(void *), "a slot a row");
 
-/* What cuGetProcAddress gives for each row: a function has up to two addresses. */
+/* The address that cuGetProcAddress returns for each row, which may differ from the
+ * exported one. */
 static void *given[GCP_ROWS_DRIVER];
 
 static struct gcp_mutex resolve_lock = GCP_MUTEX(GCP_RANK_RESOLVE);

@@ -25,10 +25,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which functions of the driver give the device no work, by their names in
- * known_calls.list, which stand for their older versions as well: those of CUDA 13.0
- * and before, and what tells numbers of graphs (13.1). Each name is behind a newline,
- * and one is at the end: one string, so that nothing has to be relocated at load. */
+/* The functions of the driver that give the device no work, up to CUDA 13.0, and those
+ * of 13.1 that return the numbers of graphs: the names of known_calls.list and of
+ * their older versions. A newline stands before each name and at the end. It is one
+ * string, so that nothing has to be relocated at load. */
 extern const char gcp_known_calls[];
 
 /* Returns true if it is one of those, in a known version. */

@@ -272,7 +272,8 @@ static CUresult node_add(const struct gcp_call_words *words)
 	return result;
 }
 
-/* Which graph a node is of is not known; which executable it is set in (of_exec) is. */
+/* The library knows the executable in which a node is set (of_exec), but not the graph
+ * that a node belongs to. */
 static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 {
 	bool names = strstr(words->base, "Child");

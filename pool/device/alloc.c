@@ -101,11 +101,11 @@ static int wait_by_free(struct gcp_pool *pool)
 	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
 }
 
-/* What a free may do beyond taking the block: what plain CUDA would have waited for
- * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
- * it that an epoch is closed. A capture forbids fences: what is freed meanwhile waits
- * for its end, up to a window. Where no fence is to be had the free waits for its
- * context, as plain CUDA's does: an allocation could not tell later what is done. */
+/* Ends a free into `epoch`: closes the epoch if it is full, and gives back what decays.
+ * waits: it is cudaFree, which waits for all work on plain CUDA; another call only
+ * closes the epoch. A capture forbids fences: blocks that are freed meanwhile wait for
+ * its end, up to a window. If no fence can be set, the free waits for its context, as
+ * plain CUDA's does: an allocation could not tell later whether the work is done. */
 static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 {
 	const struct gcp_config *config = &pool->pools->config;

@@ -136,7 +136,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
 	return NULL;
 }
 
-/* What is left over keeps its place in the tree where it can. */
+/* The rest of the block keeps its place in the tree if it can. */
 struct gcp_block *gcp_fit_cut(struct gcp_heap *heap, struct gcp_block *block,
 			      gcp_addr at, uint64_t size)
 {

@@ -252,10 +252,10 @@ static int take_after_reclaim(struct request *request)
 
 /* --- allocate ------------------------------------------------------------- */
 
-/* Looks whether a block that waits is completed, closing its epoch if that is open: a
- * capture has ended, or a graph. No new wait: the fence holds nothing back. One that
- * cannot be asked is not completed: what the driver says, if asked for new memory, is
- * what plain CUDA would say. */
+/* Asks whether a block that waits is completed, and closes its epoch if that is open: a
+ * capture or a graph has ended since. No new wait: the fence holds nothing back. If the
+ * fence cannot be asked, the block is not completed, and the driver is asked for new
+ * memory: its error is the one that plain CUDA returns. */
 static int alloc_slow(struct request *request)
 {
 	int result;
@@ -312,11 +312,11 @@ static bool close_epoch(struct gcp_pool *pool, uint64_t epoch)
 	return result != -ENOBUFS;
 }
 
-/* What a free may do beyond taking the block, which was freed into `epoch`: what plain
- * CUDA would have waited for all work of the context to do. While a capture forbids
- * fences what is freed waits for its end, up to the window; not at all where an
- * allocation may have to wait for it alone. Where no fence is to be had the driver
- * frees. */
+/* Ends a free into `epoch`: closes the epoch, and waits for the oldest epochs of the
+ * context beyond the window, where plain CUDA waits for all its work. While a capture
+ * forbids fences, freed blocks wait for its end, up to the window; with a quota they do
+ * not, because an allocation may have to wait for them. If no fence can be set, the
+ * driver frees. */
 static int free_end(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;

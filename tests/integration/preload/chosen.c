@@ -203,30 +203,31 @@ SCENARIO(stream_that_captures,
 	must_be_in_order();
 }
 
-/* The free is no operation of a stream then. */
+/* Work in the other stream uses the block, and it is freed while a stream captures: the
+ * free is no operation of a stream then. */
+static void freed_beside_work(CUstream captures)
+{
+	worked(p, MIB, other);
+	capture_begin(captures);
+	given(p, captures);
+	OK(cuGraphDestroy(capture_end(captures)));
+	must_not_come(p, stream);
+}
+
 SCENARIO(freed_while_its_stream_captures,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	start_working();
 	OK(cuStreamSynchronize(stream), pool.record(p, other));
-	worked(p, MIB, other);
-	capture_begin(stream);
-	given(p, stream);
-	OK(cuGraphDestroy(capture_end(stream)));
-	must_not_come(p, stream);
+	freed_beside_work(stream);
 }
 
-/* And its latest work was in the stream that is named. */
 SCENARIO(freed_in_another_stream_that_captures,
 	 "GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1 GCPOOL_THREAD_CACHE=0")
 {
 	start_working();
 	OK(cuStreamSynchronize(stream));
-	worked(p, MIB, other);
-	capture_begin(other);
-	given(p, other);
-	OK(cuGraphDestroy(capture_end(other)));
-	must_not_come(p, stream);
+	freed_beside_work(other);
 }
 
 /* Without the library both are cudaMalloc and cudaFree, and cudaFree waits: the program
