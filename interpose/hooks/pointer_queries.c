@@ -60,13 +60,16 @@ static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 }
 
 /* Pinned memory: a block is an allocation of the driver, which says where it begins;
- * only its size is rounded up. `base` is what the driver says. As range_find. */
-static int range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
+ * only its size is rounded up. As range_find. */
+static int range_find_pinned(CUdeviceptr ptr, struct asked_range *ret_range)
 {
 	uint64_t requested;
+	CUdeviceptr base = 0;
 	int result = -ENOENT;
 
-	if (gcp_process_pooling())
+	if (gcp_process_pooling() &&
+	    gcp_real.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+					   ptr) == CUDA_SUCCESS)
 		result = gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base,
 					 &requested);
 	assert(result != 0 || requested > 0);
@@ -75,38 +78,12 @@ static int range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
 	return result;
 }
 
-/* The same for an address inside. */
-static int range_find_inside(CUdeviceptr ptr, struct asked_range *ret_range)
-{
-	CUdeviceptr base = 0;
-
-	if (!gcp_process_pooling() ||
-	    gcp_real.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-					   ptr) != CUDA_SUCCESS)
-		return -ENOENT;
-	return range_find_pinned(base, ret_range);
-}
-
-/* Whether pinned memory is there that the program has freed. The driver, which knows it
- * still, is asked only about addresses inside of blocks, and while some are unused. */
-static bool is_freed_pinned(CUdeviceptr ptr)
-{
-	struct asked_range range;
-	int found = range_find_pinned(ptr, &range);
-
-	if (found == -ENOENT && gcp_process_pooling() &&
-	    gcp_pinned_has_unused(gcp_process.pools))
-		found = range_find_inside(ptr, &range);
-	return found == -EINVAL;
-}
-
-/* Of any memory, and of an address at which a block need not begin. As range_find; 0
- * of device memory alone. */
+/* Of memory of the device or of the host. As range_find. */
 static int asked_find(CUdeviceptr ptr, struct asked_range *ret_range)
 {
 	int found = range_find(ptr, ret_range);
 
-	return found == -ENOENT && is_freed_pinned(ptr) ? -EINVAL : found;
+	return found == -ENOENT ? range_find_pinned(ptr, ret_range) : found;
 }
 
 static bool is_freed(CUdeviceptr ptr)
@@ -164,35 +141,23 @@ static bool range_is_of_another_context(const struct asked_range *range)
 	return ctx != range->ctx;
 }
 
+/* Asked for nothing, CUDA looks at no pointer (measured). Of a block CUDA is asked,
+ * too: a context of another device may know nothing of it. */
 GCP_HOOKED(cuMemGetAddressRange_v2)
 {
 	struct asked_range range;
-	CUdeviceptr base = 0;
+	int found = asked_find(ptr, &range);
 	CUresult result;
-	size_t bytes;
-	int found;
 
-	/* Asked for nothing, CUDA looks at no pointer (measured). */
-	if (!ret_base && !ret_bytes)
-		return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
-	found = range_find(ptr, &range);
-	if (found == -EINVAL || (found == 0 && range_is_of_another_context(&range)))
+	if ((ret_base || ret_bytes) &&
+	    (found == -EINVAL || (found == 0 && range_is_of_another_context(&range))))
 		return CUDA_ERROR_NOT_FOUND;
-	/* Also of a block: a context of another device may know nothing of it. */
-	result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (found != 0)
-		found = range_find_pinned(base, &range);
-	if (found == -EINVAL)
-		return CUDA_ERROR_NOT_FOUND;
-	if (found != 0)
-		range = (struct asked_range){.addr = base, .bytes = bytes};
-	if (ret_base)
+	result = GCP_CALLED(cuMemGetAddressRange_v2);
+	if (result == CUDA_SUCCESS && found == 0 && ret_base)
 		*ret_base = range.addr;
-	if (ret_bytes)
+	if (result == CUDA_SUCCESS && found == 0 && ret_bytes)
 		*ret_bytes = range.bytes;
-	return CUDA_SUCCESS;
+	return result;
 }
 
 /* A block that the program has by cuMemAlloc. */
@@ -299,12 +264,8 @@ static CUresult attributes_ask(bool alone, unsigned int count,
 	if (alone && found == 0 && *attributes == CU_POINTER_ATTRIBUTE_CONTEXT &&
 	    range.ctx && *values)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
-	for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++) {
-		if (found != 0 && attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-			found = range_find_inside(ptr, &range);
-		if (found == 0)
-			range_correct(values[i], attributes[i], &range, ptr);
-	}
+	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
+		range_correct(values[i], attributes[i], &range, ptr);
 	return result;
 }
 
@@ -343,12 +304,6 @@ GCP_HOOKED(cuPointerSetAttribute)
 	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);
 }
 
-/* Before a handle of it is made. */
-static CUresult range_told(CUdeviceptr ptr)
-{
-	return is_freed(ptr) ? CUDA_ERROR_INVALID_VALUE : memory_tell(ptr);
-}
-
 /* No flags for memory of cudaMalloc, as CUDA says (measured): the driver knows it as
  * mapped memory. */
 static CUresult access_correct(CUresult result, unsigned long long *flags,
@@ -364,19 +319,21 @@ static CUresult access_correct(CUresult result, unsigned long long *flags,
 /* Memory that the program has freed is known to the driver, and was never pinned, or
  * mapped, to the program. A chunk that holds a part of a block, and others', is not the
  * program's to share or to keep: the answer is that for memory of cudaMalloc. */
-#define GCP_ADDRESS ((CUdeviceptr)(uintptr_t)ptr)
+#define UNLESS_FREED(ptr, error, call)                                                 \
+	(is_freed((CUdeviceptr)(uintptr_t)(ptr)) ? (error) : (call))
 #define HOOK_cuMemHostGetDevicePointer(real, call, twin)                               \
-	(is_freed_pinned(GCP_ADDRESS) ? CUDA_ERROR_INVALID_VALUE : (call))
+	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE, call)
 #define HOOK_cuMemHostGetFlags(real, call, twin)                                       \
-	(is_freed_pinned(GCP_ADDRESS) ? CUDA_ERROR_INVALID_VALUE : (call))
+	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE, call)
 #define HOOK_cuMemHostUnregister(real, call, twin)                                     \
-	(is_freed_pinned(GCP_ADDRESS) ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : (call))
-#define HOOK_cuMemGetHandleForAddressRange(real, call, twin) (range_told(ptr) ?: (call))
+	UNLESS_FREED(ptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, call)
+#define HOOK_cuMemGetHandleForAddressRange(real, call, twin)                           \
+	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE, memory_tell(ptr) ?: (call))
 #define HOOK_cuMemGetAccess(real, call, twin)                                          \
-	(is_freed(ptr) ? CUDA_ERROR_INVALID_VALUE                                      \
-		       : access_correct(call, ret_flags, ptr))
+	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE,                                    \
+		     access_correct(call, ret_flags, ptr))
 #define HOOK_cuMemRetainAllocationHandle(real, call, twin)                             \
-	(range_find(GCP_ADDRESS, &(struct asked_range){0}) != -ENOENT                  \
+	(range_find((CUdeviceptr)(uintptr_t)ptr, &(struct asked_range){0}) != -ENOENT  \
 	     ? CUDA_ERROR_INVALID_VALUE                                                \
 	     : (call))
 GCP_HOOKS_RANGES(GCP_HOOK)
