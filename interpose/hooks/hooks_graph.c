@@ -18,17 +18,10 @@
 
 #define WORD(n) GCP_WORD(words, n)
 
-/* copies: there may be nodes that copy. */
-static CUresult graph_call(const struct gcp_call_words *words, bool copies)
+/* Memory that a node copies may not be open to the device yet. */
+static CUresult graph_call(const struct gcp_call_words *words)
 {
-	CUresult result = gcp_words_call(words);
-
-	return copies ? gcp_copy_again(result, words) : result;
-}
-
-static bool is_copy(const CUgraphNodeParams *params)
-{
-	return params && params->type == CU_GRAPH_NODE_TYPE_MEMCPY;
+	return gcp_copy_again(gcp_words_call(words), words);
 }
 
 static bool shares(void)
@@ -259,10 +252,7 @@ static CUresult node_add(const struct gcp_call_words *words)
 	child = strstr(words->base, "Child") ? WORD(4) : child_of(params);
 	result = node_begin(words, params, child,
 			    child ? GCP_MAKING_COPY : GCP_MAKING_NODE, &holding);
-	result = node_follows(
-	    result
-		?: graph_call(words, is_copy(params) || strstr(words->base, "Memcpy")),
-	    parent, WORD(0));
+	result = node_follows(result ?: graph_call(words), parent, WORD(0));
 	assert(result != CUDA_SUCCESS || !holding || parent); /* Y3 */
 	gcp_holding_add(gcp_process.tracker, holding, result ? NULL : parent, false);
 	if (result == CUDA_SUCCESS && params) {
@@ -282,7 +272,7 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 	struct gcp_holder *holding;
 	CUresult result = node_begin(words, params, child, GCP_MAKING_UNSEEN, &holding);
 
-	result = result ?: graph_call(words, is_copy(params));
+	result = result ?: graph_call(words);
 	if (of_exec && child && (holding || gcp_process_pooling())) {
 		gcp_holding_set(gcp_process.tracker, holding, WORD(0), WORD(1),
 				result == CUDA_SUCCESS);
@@ -337,7 +327,7 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 	}
 	if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
 		nodes_listed(WORD(0));
-	return graph_call(words, strstr(form, "Memcpy"));
+	return graph_call(words);
 }
 
 /* --- launches ---------------------------------------------------------------- */
@@ -373,7 +363,6 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 
 	if (!ctx)
 		return real(exec, stream);
-	GCP_CANCEL_LATER;
 	CUresult result = real(exec, stream);
 	if (result == CUDA_SUCCESS &&
 	    !gcp_foreign_work_note(ctx, named, &(CUcontext){NULL}, 1))
@@ -400,7 +389,7 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	struct gcp_launch launch = {.graph = NULL};
 	CUresult result = CUDA_SUCCESS;
 	bool guarded = exec && shares();
-	int cancel = guarded ? gcp_cancel_defer() : 0;
+	GCP_CANCEL_LATER;
 
 	gcp_stream_seen(stream, per_thread);
 	if (guarded)
@@ -415,8 +404,6 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	assert(!launch.event || launch.graph); /* X1 */
 	if (launch.graph)
 		gcp_launch_end(gcp_process.tracker, &launch, (int)result);
-	if (guarded)
-		gcp_cancel_restore(&cancel);
 	return result;
 }
 
