@@ -32,6 +32,7 @@
 #include "contexts.h"
 #include "ctx_scope.h"
 #include "resolve.h"
+#include "third_party_dma.h"
 
 enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
 
@@ -59,7 +60,6 @@ static const struct gcp_context_observer *observer;
 static struct gcp_context contexts[CONTEXTS_MAX];
 _Atomic int gcp_context_count;
 static int device_count = -1; /* unknown yet */
-static atomic_bool overflown;
 static atomic_int unjoined_count;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
 static struct {
@@ -108,7 +108,7 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 	assert(ctx && !contexts_find(ctx));
 	assert(gcp_context_count <= CONTEXTS_MAX);
 	if (gcp_context_count == CONTEXTS_MAX) {
-		atomic_store(&overflown, true);
+		gcp_third_party_dma_told(); /* it stands behind no barrier */
 		return NULL;
 	}
 	context = &contexts[gcp_context_count++];
@@ -450,7 +450,7 @@ static bool contexts_are_several(void)
 
 	for (int i = 0; i < gcp_context_count; i++)
 		count += contexts[i].kind != GCP_CONTEXT_GREEN;
-	return count > 1 || gcp_contexts_overflown();
+	return count > 1;
 }
 
 int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool alone)
@@ -469,11 +469,6 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 			result = contexts_for_each(each, arg);
 	}
 	return result;
-}
-
-bool gcp_contexts_overflown(void)
-{
-	return atomic_load_explicit(&overflown, memory_order_relaxed);
 }
 
 /* --- the stream in which memory goes back ------------------------------------ */
@@ -604,32 +599,27 @@ static void ending_done(CUcontext ctx, bool gone)
 		observer->stays(ctx);
 }
 
+/* After cuCtxDetach, for which the context has to be current. The last one takes it
+ * from the thread's stack; where it is there once more, each call says that it is gone.
+ */
+static bool is_detached(CUcontext ctx)
+{
+	CUcontext current = NULL;
+	size_t available, total;
+
+	(void)gcp_real.cuCtxGetCurrent(&current);
+	return current != ctx || gcp_real.cuMemGetInfo_v2(&available, &total) ==
+				     CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
 	GCP_CANCEL_LATER;
 
 	ending_begin(ctx);
 	CUresult result = real(ctx);
-	ending_done(ctx, result == CUDA_SUCCESS);
-	return result;
-}
-
-/* The context has to be current. The last one takes it from the thread's stack; where
- * it is there once more, each call says that it is gone. */
-CUresult gcp_contexts_detach(CUcontext ctx)
-{
-	GCP_CANCEL_LATER;
-	CUcontext current = NULL;
-	size_t available, total;
-	CUresult result;
-	bool lives;
-
-	ending_begin(ctx);
-	result = gcp_real.cuCtxDetach(ctx);
-	(void)gcp_real.cuCtxGetCurrent(&current);
-	lives = current == ctx && gcp_real.cuMemGetInfo_v2(&available, &total) !=
-				      CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	ending_done(ctx, result == CUDA_SUCCESS && !lives);
+	ending_done(ctx, result == CUDA_SUCCESS &&
+			     (real != gcp_real.cuCtxDetach || is_detached(ctx)));
 	return result;
 }
 

@@ -85,9 +85,8 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);
 
-/* Call the real function, and detach the context if that destroyed it. */
+/* Calls the real function, and detaches the context if that destroyed it. */
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
-CUresult gcp_contexts_detach(CUcontext ctx);
 /* references: how many of the program's the call takes from the context, at most. */
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 				  uint32_t references);
@@ -109,10 +108,6 @@ void gcp_context_event_put(CUcontext ctx, CUevent event);
 bool gcp_context_is_ending(CUcontext ctx);
 /* True: the lock is taken, and no context may be ending. */
 bool gcp_contexts_hold(void);
-
-/* Whether there are more contexts than can be kept: barriers are not enough
- * then, and only completed memory may be reused. */
-bool gcp_contexts_overflown(void);
 
 /* In the child of a fork. */
 void gcp_contexts_after_fork(void);

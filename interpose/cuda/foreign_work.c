@@ -205,8 +205,7 @@ int gcp_foreign_work_everywhere(uint64_t *ret_number)
 	int result = gcp_contexts_for_each(record_in, NULL, false);
 
 	/* No context was reached: it says nothing about any of them. */
-	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-	    (result == 0 && gcp_contexts_overflown()))
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		result = -ENOMEM;
 	if (result == 0)
 		*ret_number = gcp_foreign_work_latest();

@@ -20,7 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "contexts.h"
 #include "third_party_dma.h"
 
 /* Named before ".so", or before "-" and a hash: so a Python package names those that
@@ -91,10 +90,10 @@ bool gcp_third_party_dma_present(void)
 	if (atomic_load_explicit(&found, memory_order_relaxed))
 		return true;
 	dl_iterate_phdr(dma_object_check, &look);
-	if (look.found || gcp_contexts_overflown())
+	if (look.found)
 		atomic_store(&found, true);
 	atomic_store(&adds_seen, look.adds);
-	return look.found || gcp_contexts_overflown();
+	return look.found;
 }
 
 void gcp_third_party_dma_told(void)

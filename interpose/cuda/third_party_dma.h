@@ -13,8 +13,9 @@
  * the loader's list lock shortly. */
 bool gcp_third_party_dma_present(void);
 
-/* The program asks for what makes memory known outside of CUDA: from now on something
- * there may write, also where no known library is loaded. */
+/* The program asks for what makes memory known outside of CUDA, or uses a context that
+ * no barrier reaches: from now on something there may write, also where no known
+ * library is loaded. */
 void gcp_third_party_dma_told(void);
 /* Whether memory may be reused only when the device is done with it. */
 bool gcp_third_party_dma_possible(void);

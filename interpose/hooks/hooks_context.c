@@ -116,7 +116,7 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 #define HOOK_cuCtxSetCurrent(real, call, twin)   context_current(call, ctx)
 #define HOOK_cuCtxPushCurrent(real, call, twin)  context_current(call, ctx)
 #define HOOK_cuCtxPopCurrent(real, call, twin)   context_popped(call)
-#define HOOK_cuCtxDetach(real, call, twin)       gcp_contexts_detach(ctx)
+#define HOOK_cuCtxDetach(real, call, twin)       gcp_contexts_destroy(real, ctx)
 #define HOOK_cuCtxDestroy(real, call, twin)      gcp_contexts_destroy(real, ctx)
 #define HOOK_cuGreenCtxDestroy(real, call, twin) green_destroyed(green)
 #define HOOK_cuDevicePrimaryCtxRelease(real, call, twin)                               \
