@@ -305,8 +305,8 @@ void gcp_pools_captured_work(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
-	GCP_REUSE_FENCED, /* no capture is under way: like the common heap, the epoch
-			   * must be ready; what captures have freed is */
+	GCP_REUSE_FENCED, /* no capture is under way: at once, for the next capture, at
+			   * whose end a barrier is due */
 	GCP_REUSE_SEALED, /* nor will one be: what captures have freed by now may be
 			   * shared, and nothing that is freed later: graphs leave
 			   * their results there, which other graphs may read */

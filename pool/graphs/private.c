@@ -133,39 +133,17 @@ static void groups_release(struct gcp_heap *heap, uint64_t group)
 	}
 }
 
-/* A capture whose order is one line begins. What it does with blocks freed before
- * runs behind the barrier at its end (gcp_heap_capture_ends): so their epoch need not
- * be ready. */
-static void past_release(struct gcp_heap *heap)
-{
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-	struct gcp_block *block;
-
-	gcp_pending_take_all(heap, &list);
-	TAILQ_FOREACH (block, &list, link) {
-		block->epoch = GCP_EPOCH_NOW;
-		block->group = GCP_GROUP_PAST; /* for captured work alone */
-	}
-	gcp_heap_put_list(heap, &list);
-}
-
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
 {
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-
 	GCP_LOCKED(&heap->pool->lock);
 	assert(heap->reuse != GCP_REUSE_SEALED);
 	assert(group >= heap->group + (reuse <= GCP_REUSE_SEALED));
-	if (reuse <= GCP_REUSE_SEALED) {
+	if (reuse <= GCP_REUSE_SEALED) { /* no capture is under way any more */
+		TAILQ_CONCAT(&heap->deferred, &heap->once, link);
 		groups_release(heap, UINT64_MAX);
-		/* No capture is under way any more: behind the fence of their free. */
-		TAILQ_CONCAT(&list, &heap->once, link);
-		gcp_heap_put_list(heap, &list);
 		heap->group_past = group - 1;
 	} else if (reuse == GCP_REUSE_LATER && heap->group_freed > heap->group_past) {
 		free_blocks_defer(heap);
-	} else if (reuse == GCP_REUSE_NOW && heap->reuse == GCP_REUSE_FENCED) {
-		past_release(heap);
 	}
 	heap->reuse = reuse;
 	heap->group = group;
@@ -215,8 +193,8 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	if (heap->private && !late)
 		heap->awaited_epoch = epoch;
 	block->group = untouched ? GCP_GROUP_FRESH : GCP_GROUP_PAST;
-	block->epoch =
-	    (untouched || reuse == GCP_REUSE_NOW) && !once ? GCP_EPOCH_NOW : epoch;
+	/* Captured work runs behind the barrier at its capture's end. */
+	block->epoch = heap->private && !once && !late ? GCP_EPOCH_NOW : epoch;
 	if (untouched) {
 		gcp_heap_put(heap, block);
 		return;
