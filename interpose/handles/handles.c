@@ -16,8 +16,9 @@
  * the capture.
  *
  * What goes to its library: a handle that nothing is known of (created before this
- * library started, or reached past it), one whose context has ended or is not current,
- * one that the library refuses to set back, and all in a forked child.
+ * library started, by a thread without a context, or reached past it), one whose
+ * context has ended or is not current, one that the library refuses to set back, and
+ * all in a forked child.
  *
  *  J1 a handle is given out only when the work of its last owner is ready
  *  J2 a handle is given out as new, in the context and the environment of the creation
@@ -58,18 +59,12 @@ struct gcp_handle {
 };
 
 static struct gcp_mutex handles_lock = GCP_MUTEX(GCP_RANK_HANDLES);
-static struct origin bare; /* of a thread without a context; handles_lock */
 
 /* --- the driver ------------------------------------------------------------------ */
 
 static struct {
 	CUresult (*ctx_get)(CUcontext *);
-	CUresult (*ctx_set)(CUcontext);
 	CUresult (*ctx_wait)(void);
-	CUresult (*device_count)(int *);
-	CUresult (*state)(CUdevice, unsigned int *, int *);
-	CUresult (*retain)(CUcontext *, CUdevice);
-	CUresult (*drop)(CUdevice);
 } driver;
 
 /* False: the program has not loaded it. Threads that meet here write the same. */
@@ -83,29 +78,9 @@ static bool driver_find(void)
 	if (!gcp_elf_find("libcuda.so.1", &elf))
 		return false;
 	*(void **)&driver.ctx_get = gcp_elf_symbol(&elf, "cuCtxGetCurrent");
-	*(void **)&driver.ctx_set = gcp_elf_symbol(&elf, "cuCtxSetCurrent");
 	*(void **)&driver.ctx_wait = gcp_elf_symbol(&elf, "cuCtxSynchronize");
-	*(void **)&driver.device_count = gcp_elf_symbol(&elf, "cuDeviceGetCount");
-	*(void **)&driver.state = gcp_elf_symbol(&elf, "cuDevicePrimaryCtxGetState");
-	*(void **)&driver.retain = gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRetain");
-	*(void **)&driver.drop = gcp_elf_symbol(&elf, "cuDevicePrimaryCtxRelease_v2");
 	atomic_store(&found, true); /* none is younger than CUDA 7 */
 	return true;
-}
-
-/* True if the current context is the primary one of the first device. It stays so: this
- * takes a reference, and gives it back. */
-static bool is_primary(CUcontext ctx)
-{
-	CUcontext primary = NULL;
-	unsigned int flags;
-	int active = 0;
-
-	if (driver.state(0, &flags, &active) != CUDA_SUCCESS || !active ||
-	    driver.retain(&primary, 0) != CUDA_SUCCESS)
-		return false;
-	driver.drop(0);
-	return primary == ctx;
 }
 
 /* False: handles that are created here are not kept. */
@@ -240,36 +215,22 @@ static void *handle_take(struct gcp_handle_library *library, CUcontext ctx)
 	return pointer;
 }
 
-/* A thread without a context gets, from the library, the primary one of its device.
- * Where there is one device only that is known before: it is made current, as the
- * library would. */
-static void *handle_take_bare(struct gcp_handle_library *library)
+/* The library has created one there: what was known by its address is gone. */
+static void known_drop(struct gcp_handle_library *library, const void *pointer)
 {
-	struct origin origin;
-	int count, result;
+	struct gcp_handle *known;
 
-	gcp_mutex_lock(&handles_lock);
-	origin = bare;
-	gcp_mutex_unlock(&handles_lock);
-	if (!origin.ctx || !atomic_load(&library->counts.created) ||
-	    driver.device_count(&count) != CUDA_SUCCESS || count != 1)
-		return NULL;
-	result = gcpool_work(&origin.work, GCPOOL_WORK_READY);
-	if ((result != 0 && result != -EBUSY) ||
-	    driver.ctx_set(origin.ctx) != CUDA_SUCCESS)
-		return NULL;
-	void *pointer = handle_take(library, origin.ctx);
-	if (!pointer)
-		driver.ctx_set(NULL); /* as the library would have met it */
-	return pointer;
+	GCP_LOCKED(&handles_lock);
+	known = handle_find(library, pointer);
+	if (known && known->state != HANDLE_BUSY)
+		handle_drop(library, known);
 }
 
-/* The library has created it, in the context that is current now: it is known from now
- * on, and what was known by its address no more. */
+/* The library has created it, in the context that is current: it is known from now on.
+ */
 static void handle_adopt(struct gcp_handle_library *library, void *pointer)
 {
-	struct gcp_handle *handle = calloc(1, sizeof(*handle)), *known;
-	bool primary;
+	struct gcp_handle *handle = calloc(1, sizeof(*handle));
 
 	if (!handle)
 		return;
@@ -279,13 +240,7 @@ static void handle_adopt(struct gcp_handle_library *library, void *pointer)
 		free(handle);
 		return;
 	}
-	primary = is_primary(handle->origin.ctx);
 	GCP_LOCKED(&handles_lock);
-	if (primary)
-		bare = handle->origin;
-	known = handle_find(library, pointer);
-	if (known && known->state != HANDLE_BUSY)
-		handle_drop(library, known);
 	assert(handle->state == HANDLE_USED);
 	count_use(library);
 	handle->next = library->handles;
@@ -295,17 +250,17 @@ static void handle_adopt(struct gcp_handle_library *library, void *pointer)
 
 int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 {
-	bool keeps = ret_handle && gcp_handle_library_pooled(library);
+	bool pooled = ret_handle && gcp_handle_library_pooled(library) && driver_find();
 	struct gcp_handle_real real;
 	CUcontext current = NULL;
 	void *pointer = NULL;
 	int saved = errno, result;
 
+	if (pooled && driver.ctx_get(&current) != CUDA_SUCCESS)
+		current = NULL;
 	/* Before it is active no handle is known, and in a forked child never. */
-	if (keeps && gcpool_active() && driver_find() &&
-	    driver.ctx_get(&current) == CUDA_SUCCESS)
-		pointer =
-		    current ? handle_take(library, current) : handle_take_bare(library);
+	if (current && gcpool_active())
+		pointer = handle_take(library, current);
 	errno = saved;
 	if (pointer) {
 		*ret_handle = pointer;
@@ -315,7 +270,9 @@ int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 		return library->kind->invalid;
 	result = real.create(ret_handle);
 	saved = errno;
-	if (result == 0 && keeps && driver_find())
+	if (result == 0 && pooled)
+		known_drop(library, *ret_handle);
+	if (result == 0 && current)
 		handle_adopt(library, *ret_handle);
 	errno = saved;
 	return result;

@@ -144,27 +144,6 @@ CASE(order_contexts)
 	OK(cuCtxSynchronize());
 }
 
-/* A context of the program's own is not the one that a library takes by itself. */
-CASE(bare_beside_a_context)
-{
-	CUcontext ctx = NULL;
-	void *handle;
-
-	for (int i = 0; i < 2; i++) {
-		if (i == 1)
-			context_new();
-		use_once(&sorts[0], NULL);
-		OK(cuCtxSynchronize());
-	}
-	while (cuCtxGetCurrent(&ctx) == 0 && ctx)
-		OK(cuCtxSetCurrent(NULL));
-	handle = must_create(&sorts[0]);
-	CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx == primary);
-	OK(sorts[0].work(handle));
-	must_destroy(&sorts[0], handle);
-	OK(cuCtxSynchronize());
-}
-
 /* A loop that is far ahead of the device must not gather handles. */
 CASE(ahead)
 {
@@ -180,15 +159,13 @@ CASE(ahead)
 enum { THREADS = 100, TOGETHER = 4 };
 
 static pthread_barrier_t together;
-static bool thread_with_context;
 
 static void *thread_run(void *arg)
 {
 	void *handles[SORTS];
 
 	(void)arg;
-	if (thread_with_context)
-		OK(cuCtxSetCurrent(primary));
+	OK(cuCtxSetCurrent(primary));
 	for (int i = 0; i < SORTS; i++) {
 		CUcontext ctx = NULL;
 
@@ -217,26 +194,14 @@ static void run_together(void *(*run)(void *))
 		pthread_join(threads[i], NULL);
 }
 
-static void threads_run(bool with_context)
+CASE(threads)
 {
-	thread_with_context = with_context;
 	for (int round = 0; round < THREADS / TOGETHER; round++) {
 		pthread_barrier_init(&together, NULL, TOGETHER);
 		run_together(thread_run);
 		pthread_barrier_destroy(&together);
 	}
 	OK(cuCtxSynchronize());
-}
-
-CASE(threads)
-{
-	threads_run(true);
-}
-
-/* Threads that leave it to the library to find a context. */
-CASE(threads_bare)
-{
-	threads_run(false);
 }
 
 /* Threads that do not wait for each other. */

@@ -50,10 +50,8 @@ CASES = {
     "refuse": Case(2, 1),
     "order": Case(each(1), schedule=NEVER),
     "order_contexts": Case(3, sync=2, schedule=NEVER),
-    "bare_beside_a_context": Case(2),
     "ahead": Case(9, sync=1, schedule=NEVER),
     "threads": Case(each(4)),
-    "threads_bare": Case(each(4)),
     "churn": Case(None),
     "create_fails": Case(1),
     "twice": Case(2, plain=False),  # the library touches what it has freed
@@ -68,7 +66,7 @@ CASES = {
     "fork": Case(2),
     "plugin": Case(0),
     "versions": Case(1),
-    "first": Case(1),
+    "first": Case(2, 1),  # the first one had no context
     "lookups": Case(0),
 }
 
@@ -260,12 +258,6 @@ def fence_fails(checks, program):
     checks.equal("all work done", 4, result.out.count(": done"))
 
 
-def several_devices(checks, program):
-    """A thread without a context: which device the library will take is not known."""
-    result = run([program, "threads_bare"], both(), {"GCPSIM_DEVICES": "2"})
-    good(checks, result, "two devices")
-
-
 def seeds(checks, program):
     """Threads that come and go as they like, under several schedules."""
     for seed in range(1, 9):
@@ -278,7 +270,7 @@ def seeds(checks, program):
 FURTHER = {
     function.__name__: function
     for function in (unknown_setter, messages, statistics, modes, libraries, fence_fails,
-                     several_devices, seeds)}
+                     seeds)}
 
 
 def main():
