@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/auxv.h>
 
 #include "elfwalk.h"
 
@@ -193,25 +192,15 @@ bool gcp_elf_contains(const struct gcp_elf *elf, const void *address)
 
 /* --- libc ----------------------------------------------------------------- */
 
-/* The loader's list, which it leaves for debuggers in the program's DT_DEBUG. */
+/* The loader's list, which it leaves for debuggers: glibc's, or that of musl. */
+extern struct r_debug _r_debug __attribute__((weak));
+extern struct r_debug *_dl_debug_addr __attribute__((weak));
+
 GCP_EARLY static const struct link_map *loader_list(void)
 {
-	const ElfW(Phdr) *phdr = (const ElfW(Phdr) *)getauxval(AT_PHDR);
-	size_t count = getauxval(AT_PHNUM);
-	const struct r_debug *debug = NULL;
-	const ElfW(Dyn) *entry = NULL;
-	ElfW(Addr) bias = 0;
-
-	for (size_t i = 0; phdr && i < count; i++)
-		if (phdr[i].p_type == PT_PHDR)
-			bias = (ElfW(Addr))phdr - phdr[i].p_vaddr;
-	for (size_t i = 0; phdr && i < count; i++)
-		if (phdr[i].p_type == PT_DYNAMIC)
-			entry = (const ElfW(Dyn) *)(bias + phdr[i].p_vaddr);
-	for (; entry && entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == DT_DEBUG)
-			debug = (const struct r_debug *)entry->d_un.d_ptr;
-	return debug ? debug->r_map : NULL;
+	if (&_r_debug)
+		return _r_debug.r_map;
+	return &_dl_debug_addr ? _dl_debug_addr->r_map : NULL;
 }
 
 /* musl's libc is its loader too, the last in the list that was there from the start,

@@ -12,7 +12,7 @@
  * Some of it runs before anything else in the process does: a sanitizer looks
  * up what it intercepts with dlsym, and what it intercepts (dl_iterate_phdr,
  * strcmp) does not work until it has. Functions marked GCP_EARLY therefore call
- * nothing of libc but getauxval, and are never instrumented.
+ * nothing of libc, and are never instrumented.
  */
 #ifndef GCP_INTERPOSE_ELFWALK_H
 #define GCP_INTERPOSE_ELFWALK_H
