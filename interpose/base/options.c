@@ -231,22 +231,10 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 
 struct parse {
 	struct gcp_options *options;
-	char *const *environment;
 	void (*complain)(void *arg, const char *sentence, const char *instead);
 	void *arg;
 	int wrong; /* variables */
 };
-
-/* An empty value counts as none. */
-static const char *value_of(char *const *environment, const char *name)
-{
-	size_t length = strlen(name);
-
-	for (char *const *next = environment; next && *next; next++)
-		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
-			return (*next)[length + 1] ? *next + length + 1 : NULL;
-	return NULL;
-}
 
 static void complaint_add(struct parse *parse, struct gcp_text *text,
 			  const char *instead)
@@ -272,52 +260,54 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	complaint_add(parse, &text, instead.bytes);
 }
 
-static bool is_known(const char *variable, size_t length)
+/* --- reading the environment --------------------------------------------------- */
+
+/* NULL: there is no option of that name. */
+static const struct gcp_option *option_find(const char *name, size_t length)
 {
 	for (size_t i = 0; i < gcp_option_all_count; i++)
 		if (strlen(gcp_option_table[i].name) == length &&
-		    strncmp(gcp_option_table[i].name, variable, length) == 0)
-			return true;
-	return false;
+		    strncmp(gcp_option_table[i].name, name, length) == 0)
+			return &gcp_option_table[i];
+	return NULL;
 }
 
-/* Names that begin like ours but are none of ours. */
-static void unknown_complain(struct parse *parse)
+/* An empty value counts as none. */
+static void variable_read(struct parse *parse, const char *variable)
 {
-	for (char *const *next = parse->environment; next && *next; next++) {
-		size_t length = strcspn(*next, "=");
-		GCP_TEXT(text, GCP_LINE_MAX);
+	size_t length = strcspn(variable, "=");
+	const struct gcp_option *option = option_find(variable, length);
+	const char *value = variable + length + (variable[length] != 0);
+	GCP_TEXT(text, GCP_LINE_MAX);
 
-		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_known(*next, length))
-			continue;
-		gcp_text_add(&text, "%.*s is not an option",
-			     length > 100 ? 100 : (int)length, *next);
-		complaint_add(parse, &text, "ignoring it");
-	}
+	if (strncmp(variable, "GCPOOL_", 7) != 0)
+		return;
+	if (option && *value && !value_parse(option, value, parse->options))
+		value_complain(parse, option, value);
+	if (option)
+		return;
+	gcp_text_add(&text, "%.*s is not an option", length > 100 ? 100 : (int)length,
+		     variable);
+	complaint_add(parse, &text, "ignoring it");
 }
-
-/* --- reading the environment --------------------------------------------------- */
 
 int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 		      void (*complain)(void *arg, const char *sentence,
 				       const char *instead),
 		      void *arg)
 {
-	struct parse parse = {ret_options, environment, complain, arg, 0};
+	struct parse parse = {ret_options, complain, arg, 0};
+	size_t count = 0;
 
 	gcp_options_default(ret_options);
-	for (size_t i = 0; i < gcp_option_all_count; i++) {
-		const struct gcp_option *option = &gcp_option_table[i];
-		const char *value = value_of(environment, option->name);
-
-		if (value && !value_parse(option, value, ret_options))
-			value_complain(&parse, option, value);
-	}
+	while (environment && environment[count])
+		count++;
+	while (count > 0) /* of two values the first counts, as for getenv */
+		variable_read(&parse, environment[--count]);
 	if (ret_options->control) {
 		ret_options->live = ret_options->thread = true;
 		ret_options->wake += ret_options->wake == 0; /* GCP_WAKE_AUTO */
 	}
-	unknown_complain(&parse);
 	return parse.wrong;
 }
 
