@@ -66,27 +66,8 @@ static int same_open(void)
 	return fd;
 }
 
-enum { PAGE = 4096 };
-
-/* As fallocate where the file system has no such call, for a piece that is new: a zero
- * at the end of each page of it. */
-static int pages_write(int fd, uint64_t at, uint64_t bytes)
-{
-	uint64_t end = at + bytes;
-
-	while (at < end) {
-		at = (at / PAGE + 1) * PAGE;
-		if (at > end)
-			at = end;
-		if (syscall(SYS_pwrite64, fd, "", 1, at - 1) != 1)
-			return errno;
-	}
-	return 0;
-}
-
 /* Disk space for one piece more, so that no store into it can fail. 0 or an errno.
- * Beyond the process's limit the kernel would send a signal, too. (posix_fallocate has
- * a second name for large files, which not every libc knows.) */
+ * Beyond the process's limit the kernel would send a signal, too. */
 static int space_take(int fd, uint64_t at, uint64_t bytes)
 {
 	struct rlimit limit;
@@ -96,10 +77,9 @@ static int space_take(int fd, uint64_t at, uint64_t bytes)
 	    at + bytes > limit.rlim_cur)
 		return EFBIG;
 	do
-		error = syscall(SYS_fallocate, fd, 0, at, bytes) != 0 ? errno : 0;
+		error = posix_fallocate(fd, (off_t)at, (off_t)bytes);
 	while (error == EINTR);
-	return error == EOPNOTSUPP || error == ENOSYS ? pages_write(fd, at, bytes)
-						      : error;
+	return error;
 }
 
 static void header_fill(struct gcp_trace_header *header)
