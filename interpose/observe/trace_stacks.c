@@ -3,9 +3,9 @@
  * trace_stacks.c - call stacks of a recording: see trace.h.
  *
  * A stack that was seen before is found in a table of hashes without a lock. A new one
- * is stored under lock. When a library was loaded or closed the list of modules is
- * read again, and when one was closed the table begins anew: another library may lie at
- * its addresses.
+ * is stored under lock. When a library was loaded its code is written, too, and when
+ * one was closed that of all is written again, and the table begins anew: another
+ * library may lie at its addresses.
  */
 #include <string.h>
 #include <sys/uio.h>
@@ -17,17 +17,10 @@
 enum {
 	TABLE_SLOTS = 1 << 17,
 	PROBES_MAX = 64,
-	MODULES_MAX = 4096,
 	RUNTIME_FRAMES = 16, /* at most, of cudart between two entries of the library */
 };
 
 typedef _Unwind_Reason_Code unwind_step(struct _Unwind_Context *, void *);
-
-/* What is known of the loaded code: a hash of each range and its path. */
-struct modules {
-	uint64_t keys[MODULES_MAX];
-	uint32_t count;
-};
 
 static struct {
 	uint32_t frames; /* of a stack that is stored */
@@ -40,7 +33,7 @@ static struct {
 	_Atomic uint64_t *table;
 	_Atomic uint64_t libraries; /* libraries_seen, when the modules were read */
 	struct gcp_mutex lock;      /* for what follows, and new stacks */
-	struct modules modules, before;
+	uint32_t modules; /* libraries of the loader's list whose code is written */
 	struct {
 		uintptr_t start, end;
 	} own[2]; /* code of the two libraries; constant after start */
@@ -55,14 +48,6 @@ static uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t count)
 	for (size_t i = 0; i < count; i++)
 		hash = (hash ^ byte[i]) * 0x9e3779b97f4a7c15u;
 	return hash ^ hash >> 29;
-}
-
-static bool is_known(const struct modules *modules, uint64_t key)
-{
-	for (uint32_t i = 0; i < modules->count; i++)
-		if (modules->keys[i] == key)
-			return true;
-	return false;
 }
 
 /* The program has no name, and one that was loaded by a relative path has that. */
@@ -81,15 +66,13 @@ static void path_find(const char *name, char *path, size_t capacity)
 		gcp.text_add(&text, "%s%s", path[0] ? "/" : "", name);
 }
 
-/* One range of code. Writes what is new since the list was read last. */
+/* One range of code. */
 static void module_note(uintptr_t start, uintptr_t end, uint64_t offset,
 			const char *path)
 {
 	gcp_assert_held(GCP_RANK_TRACE_STACKS);
 	const struct gcp_trace_module module = {gcp_clock_ns(), start, end, offset,
 						strlen(path)};
-	uint64_t key =
-	    bytes_hash(bytes_hash(start, &end, sizeof(end)), path, strlen(path));
 	const uintptr_t own[2] = {(uintptr_t)module_note, (uintptr_t)gcp.log};
 
 	for (int i = 0; i < 2; i++)
@@ -97,16 +80,16 @@ static void module_note(uintptr_t start, uintptr_t end, uint64_t offset,
 			stacks.own[i].start = start;
 			stacks.own[i].end = end;
 		}
-	if (!is_known(&stacks.before, key))
-		gcp_trace_module_add(&module, path);
-	if (stacks.modules.count < MODULES_MAX)
-		stacks.modules.keys[stacks.modules.count++] = key;
+	gcp_trace_module_add(&module, path);
 }
 
-static int library_note(struct dl_phdr_info *info, size_t size, void *unused)
+static int library_note(struct dl_phdr_info *info, size_t size, void *number)
 {
 	char path[GCP_PATH_MAX];
 
+	(void)size;
+	if ((*(uint32_t *)number)++ < stacks.modules)
+		return 0;
 	path_find(info->dlpi_name, path, sizeof(path));
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -115,17 +98,17 @@ static int library_note(struct dl_phdr_info *info, size_t size, void *unused)
 		if (part->p_type == PT_LOAD && part->p_flags & PF_X)
 			module_note(start, start + part->p_memsz, part->p_offset, path);
 	}
-	(void)size;
-	(void)unused;
 	return 0;
 }
 
+/* Writes what is new: the list grows at its end. */
 static void modules_read(void)
 {
 	gcp_assert_held(GCP_RANK_TRACE_STACKS);
-	stacks.before = stacks.modules;
-	stacks.modules.count = 0;
-	dl_iterate_phdr(library_note, NULL);
+	uint32_t count = 0;
+
+	dl_iterate_phdr(library_note, &count);
+	stacks.modules = count;
 }
 
 static int libraries_note(struct dl_phdr_info *info, size_t size, void *arg)
@@ -150,11 +133,15 @@ static __attribute__((noinline)) void libraries_changed(uint64_t libraries)
 
 	GCP_LOCKED(&stacks.lock);
 	before = atomic_load(&stacks.libraries);
-	if (before != libraries)
-		modules_read();
-	for (uint32_t i = 0; (uint32_t)before != (uint32_t)libraries && i < TABLE_SLOTS;
-	     i++)
-		atomic_store_explicit(&stacks.table[i], 0, memory_order_relaxed);
+	if (before == libraries)
+		return;
+	if ((uint32_t)before != (uint32_t)libraries) {
+		stacks.modules = 0;
+		for (uint32_t i = 0; i < TABLE_SLOTS; i++)
+			atomic_store_explicit(&stacks.table[i], 0,
+					      memory_order_relaxed);
+	}
+	modules_read();
 	atomic_store(&stacks.libraries, libraries);
 }
 
