@@ -11,14 +11,11 @@
  * two owners at once, and nothing waits that does not wait on plain CUDA: there a
  * destroy returns only when all work that was submitted before it is done.
  *
- * While a stream captures a setter might touch a stream that captures: a handle
- * destroyed then is held as it is, and set back by the creation that takes it, after
- * the capture.
- *
  * What goes to its library: a handle that nothing is known of (created before this
  * library started, by a thread without a context, or reached past it), one whose
- * context has ended or is not current, one that the library refuses to set back, and
- * all in a forked child.
+ * context has ended or is not current, one that is destroyed while a stream captures
+ * (a setter might touch that stream) or that the library refuses to set back, and all
+ * in a forked child.
  *
  *  J1 a handle is given out only when the work of its last owner is ready
  *  J2 a handle is given out as new, in the context and the environment of the creation
@@ -54,7 +51,6 @@ struct gcp_handle {
 	uint64_t values[GCP_HANDLE_SETTINGS_MAX]; /* of its state when it was new */
 	struct origin origin;
 	enum handle_state state;
-	bool held;        /* destroyed in a capture, and not set back */
 	uint64_t destroy; /* the library's number, when it became free */
 };
 
@@ -167,28 +163,6 @@ static void handle_done(struct gcp_handle_library *library, struct gcp_handle *h
 
 /* --- create ---------------------------------------------------------------------- */
 
-/* As gcpool_work of the context alone: whether it lives, and a stream captures. */
-static int context_ask(struct gcpool_work work)
-{
-	work.moment = 0;
-	return gcpool_work(&work, GCPOOL_WORK_READY);
-}
-
-/* 0: it is ready, and as a new one. -ESTALE: its context has ended. */
-static int handle_ready(struct gcp_handle_library *library, struct gcp_handle *handle)
-{
-	int result = gcpool_work(&handle->origin.work, GCPOOL_WORK_READY);
-
-	assert(handle->state == HANDLE_BUSY);
-	if (result == 0 && handle->held)
-		result = context_ask(handle->origin.work);
-	if (result == 0 && handle->held &&
-	    !gcp_handle_state(library, handle->pointer, handle->values, true))
-		result = -EIO;
-	handle->held = handle->held && result != 0;
-	return result;
-}
-
 /* A free handle of `ctx`, which is current, or NULL. */
 static void *handle_take(struct gcp_handle_library *library, CUcontext ctx)
 {
@@ -202,8 +176,9 @@ static void *handle_take(struct gcp_handle_library *library, CUcontext ctx)
 	       (handle = handle_oldest(library, ctx, environment, &count))) {
 		handle->state = HANDLE_BUSY;
 		gcp_mutex_unlock(&handles_lock);
-		result = handle_ready(library, handle);
+		result = gcpool_work(&handle->origin.work, GCPOOL_WORK_READY); /* J1 */
 		gcp_mutex_lock(&handles_lock);
+		assert(handle->origin.ctx == ctx); /* J2 */
 		if (result == 0)
 			pointer = handle->pointer;
 		handle_done(library, handle, result == 0);
@@ -295,8 +270,8 @@ static bool is_crowded(struct gcp_handle_library *library, const struct origin *
 	return count >= PENDING_MAX && gcpool_work(&work, GCPOOL_WORK_READY) == -EBUSY;
 }
 
-/* True if it is set back, or held, and the end of its use is marked. wait: behind a
- * wait for all work of the context, as a plain destroy. */
+/* True if it is set back, and the end of its use is marked. wait: behind a wait for all
+ * work of the context, as a plain destroy. */
 static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *handle,
 			bool wait)
 {
@@ -306,15 +281,12 @@ static bool handle_keep(struct gcp_handle_library *library, struct gcp_handle *h
 
 	assert(handle->state == HANDLE_BUSY);
 	origin->work.moment = 0;
-	result = gcpool_work(&origin->work, GCPOOL_WORK_READY);
-	if ((result != 0 && result != -EBUSY) ||
+	if (gcpool_work(&origin->work, GCPOOL_WORK_READY) != 0 || /* or -EBUSY */
 	    driver.ctx_get(&current) != CUDA_SUCCESS || current != origin->ctx)
 		return false;
-	handle->held = result == -EBUSY;
-	if (!handle->held &&
-	    (((wait || is_crowded(library, origin)) &&
-	      driver.ctx_wait() != CUDA_SUCCESS) ||
-	     !gcp_handle_state(library, handle->pointer, handle->values, true)))
+	if (((wait || is_crowded(library, origin)) &&
+	     driver.ctx_wait() != CUDA_SUCCESS) ||
+	    !gcp_handle_state(library, handle->pointer, handle->values, true))
 		return false;
 	result = gcpool_work(&origin->work, GCPOOL_WORK_ENDS);
 	return result == 0 || result == -EBUSY;

@@ -56,8 +56,7 @@ CASES = {
     "create_fails": Case(1),
     "twice": Case(2, plain=False),  # the library touches what it has freed
     "behind": Case(None),
-    "capture": Case(2, plain=False),
-    "capture_early": Case(2, plain=False, schedule=NEVER),
+    "capture": Case(1, 1, plain=False),
     "capture_unknown": Case(3, 2, plain=False),
     "cancelled": Case(None),
     "context_ends": Case(6),
