@@ -2,10 +2,11 @@
 /*
  * spans.c - see spans.h.
  *
- * The host's memory is cut into pieces, those of each context apart. Each worker takes
- * one after another: it copies what belongs to a piece to pinned memory of its own, in
- * a stream of its own, waits for that, and copies the piece as a whole to ordinary
- * memory; or the other way. Several contexts, and so devices, are copied at once.
+ * The host's memory is cut into pieces; the spans of each context begin with a piece.
+ * Each worker takes one after another: it copies what belongs to a piece to pinned
+ * memory of its own, in its thread's stream of the context, waits for that, and copies
+ * the piece as a whole to ordinary memory; or the other way. The pieces are taken from
+ * several places in turns, so that devices are copied at once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,16 +23,13 @@
 #include "../cuda/resolve.h"
 #include "spans.h"
 
-enum { PIECE = 8 << 20, WORKERS_MAX = 16 };
+enum { PIECE = 8 << 20, WORKERS_MAX = 16, PLACES = 16 };
 
-/* Of spans of one context. */
 struct copying {
 	const struct gcp_spans *spans;
-	CUcontext ctx;
-	uint64_t end;          /* of these, in the host's memory */
 	bool out;              /* to the host */
-	_Atomic uint64_t next; /* piece */
-	_Atomic int result;    /* the first error */
+	_Atomic uint64_t next; /* turn */
+	_Atomic int result;    /* of them one that failed */
 };
 
 struct worker {
@@ -52,6 +50,8 @@ bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
 		spans->room = room;
 	}
 	assert(spans->count < spans->room && block->size > 0);
+	if (spans->count > 0 && spans->at[spans->count - 1].ctx != block->ctx)
+		spans->bytes = (spans->bytes + PIECE - 1) / PIECE * PIECE;
 	spans->at[spans->count++] =
 	    (struct gcp_span){block->ctx, block->addr, block->size, spans->bytes};
 	spans->bytes += block->size;
@@ -146,18 +146,15 @@ static void *host_map(uint64_t bytes, const char *place)
 int gcp_spans_open(struct gcp_spans *spans, const char *place)
 {
 	uint64_t pieces = (spans->bytes + PIECE - 1) / PIECE;
-	uint64_t stage = spans->bytes;
 	void *host;
 
 	if (spans->bytes == 0)
 		return 0;
 	spans->stages = pieces < WORKERS_MAX ? (uint32_t)pieces : WORKERS_MAX;
-	if (stage > PIECE)
-		stage = (uint64_t)spans->stages * PIECE;
-	if (GCP_WITHIN(spans->at[0].ctx,
-		       gcp_real.cuMemHostAlloc(&spans->stage, stage,
-					       CU_MEMHOSTALLOC_PORTABLE)) !=
-	    CUDA_SUCCESS) {
+	if (GCP_WITHIN(
+		spans->at[0].ctx,
+		gcp_real.cuMemHostAlloc(&spans->stage, (uint64_t)spans->stages * PIECE,
+					CU_MEMHOSTALLOC_PORTABLE)) != CUDA_SUCCESS) {
 		spans->stage = NULL;
 		return ENOMEM;
 	}
@@ -205,118 +202,81 @@ static const struct gcp_span *span_find(const struct gcp_spans *spans, uint64_t 
 	return &spans->at[low];
 }
 
-static CUresult piece_copy(const struct copying *copying, uint64_t at, uint64_t bytes,
-			   char *stage, CUstream stream)
+/* In the context. */
+static CUresult piece_copy(const struct copying *copying, const struct gcp_span *span,
+			   uint64_t at, char *stage)
 {
-	const struct gcp_span *span = span_find(copying->spans, at);
-	char *host = copying->spans->host + at;
+	const struct gcp_spans *spans = copying->spans;
+	uint64_t end = at + PIECE < spans->bytes ? at + PIECE : spans->bytes;
 	CUresult result = CUDA_SUCCESS, done;
 
 	if (!copying->out)
-		memcpy(stage, host, bytes);
-	for (uint64_t from = 0, n; from < bytes && result == CUDA_SUCCESS; span++) {
-		uint64_t skip = at + from - span->at;
+		memcpy(stage, spans->host + at, end - at);
+	for (; span < spans->at + spans->count && span->at < end && !result; span++) {
+		uint64_t from = span->at > at ? span->at : at;
+		uint64_t to = span->at + span->bytes;
+		uint64_t bytes = (to < end ? to : end) - from;
+		CUdeviceptr addr = span->addr + (from - span->at);
+		char *host = stage + (from - at);
 
-		n = span->bytes - skip < bytes - from ? span->bytes - skip
-						      : bytes - from;
-		result = copying->out ? gcp_real.cuMemcpyDtoHAsync_v2(
-					    stage + from, span->addr + skip, n, stream)
-				      : gcp_real.cuMemcpyHtoDAsync_v2(
-					    span->addr + skip, stage + from, n, stream);
-		from += n;
+		result = copying->out
+			     ? gcp_real.cuMemcpyDtoHAsync_v2(host, addr, bytes,
+							     CU_STREAM_PER_THREAD)
+			     : gcp_real.cuMemcpyHtoDAsync_v2(addr, host, bytes,
+							     CU_STREAM_PER_THREAD);
 	}
-	done = gcp_real.cuStreamSynchronize(stream);
-	if (result == CUDA_SUCCESS)
-		result = done;
-	if (result == CUDA_SUCCESS && copying->out)
-		memcpy(host, stage, bytes);
-	return result;
-}
-
-/* In the context. */
-static CUresult pieces_copy(struct copying *copying, char *stage)
-{
-	CUstream stream;
-	CUresult result = gcp_real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	while (result == CUDA_SUCCESS && atomic_load(&copying->result) == 0) {
-		if (atomic_load(&gcp_gate.ends))
-			result = CUDA_ERROR_DEINITIALIZED;
-		uint64_t at = atomic_fetch_add(&copying->next, PIECE);
-
-		if (at >= copying->end)
-			break;
-		result = piece_copy(
-		    copying, at, copying->end - at < PIECE ? copying->end - at : PIECE,
-		    stage, stream);
-	}
-	(void)gcp_real.cuStreamDestroy_v2(stream);
-	return result;
+	done = gcp_real.cuStreamSynchronize(CU_STREAM_PER_THREAD);
+	if (result == CUDA_SUCCESS && done == CUDA_SUCCESS && copying->out)
+		memcpy(spans->host + at, stage, end - at);
+	return result ?: done;
 }
 
 static void *worker_run(void *arg)
 {
 	const struct worker *worker = arg;
 	struct copying *copying = worker->copying;
-	CUresult result = GCP_WITHIN(copying->ctx, pieces_copy(copying, worker->stage));
+	const struct gcp_spans *spans = copying->spans;
+	uint64_t each = (spans->bytes / PIECE + PLACES) / PLACES, turn, at;
+	CUresult result = CUDA_SUCCESS;
 
+	while (result == CUDA_SUCCESS && atomic_load(&copying->result) == 0 &&
+	       (turn = atomic_fetch_add(&copying->next, 1)) < each * PLACES) {
+		at = (turn % PLACES * each + turn / PLACES) * PIECE;
+		if (at >= spans->bytes)
+			continue;
+		const struct gcp_span *span = span_find(spans, at);
+		result = atomic_load(&gcp_gate.ends)
+			     ? CUDA_ERROR_DEINITIALIZED
+			     : GCP_WITHIN(span->ctx,
+					  piece_copy(copying, span, at, worker->stage));
+	}
 	if (result != CUDA_SUCCESS)
 		atomic_store(&copying->result, (int)result);
 	return NULL;
 }
 
-/* The calling thread is the worker of each context in turn, and does without others.
- * (pthread_join is in libpthread before glibc 2.34.) */
-static int contexts_copy(struct copying *contexts, uint32_t number)
-{
-	uint32_t most = contexts->spans->stages - 1, count = 0;
-	char *stage = contexts->spans->stage;
-	struct worker workers[WORKERS_MAX];
-	int (*join)(pthread_t, void **), result = 0;
-
-	*(void **)&join = gcp_elf_libc_symbol("pthread_join");
-	while (join && count < most) {
-		struct worker *worker = &workers[count];
-
-		worker->copying = &contexts[count % number];
-		worker->stage = stage + (uint64_t)(count + 1) * PIECE;
-		if (!gcp_thread_create(&worker->thread, worker_run, worker))
-			break;
-		count++;
-	}
-	for (uint32_t i = 0; i < number; i++)
-		(void)worker_run(
-		    &(struct worker){.copying = &contexts[i], .stage = stage});
-	while (count > 0)
-		(void)join(workers[--count].thread, NULL);
-	for (uint32_t i = 0; i < number; i++)
-		result = result ? result : atomic_load(&contexts[i].result);
-	return result;
-}
-
+/* The calling thread is a worker, and does without others. (pthread_join is in
+ * libpthread before glibc 2.34.) */
 int gcp_spans_copy(struct gcp_spans *spans, bool out)
 {
-	struct copying contexts[WORKERS_MAX];
-	uint32_t number = 0;
-	int result = 0;
+	struct copying copying = {.spans = spans, .out = out};
+	struct worker workers[WORKERS_MAX];
+	int (*join)(pthread_t, void **);
+	uint32_t count = 0;
 
 	assert(spans->host || spans->bytes == 0);
-	for (size_t i = 0; i < spans->count && result == 0; i++) {
-		const struct gcp_span *span = &spans->at[i];
-
-		if (number == 0 || contexts[number - 1].ctx != span->ctx)
-			contexts[number++] = (struct copying){
-			    spans, span->ctx, .out = out, .next = span->at};
-		contexts[number - 1].end = span->at + span->bytes;
-		if (i + 1 < spans->count &&
-		    (number < WORKERS_MAX || span[1].ctx == span->ctx))
-			continue;
-		result = contexts_copy(contexts, number);
-		number = 0;
+	*(void **)&join = gcp_elf_libc_symbol("pthread_join");
+	for (; join && count + 1 < spans->stages; count++) {
+		workers[count] = (struct worker){
+		    &copying, (char *)spans->stage + (uint64_t)(count + 1) * PIECE, 0};
+		if (!gcp_thread_create(&workers[count].thread, worker_run,
+				       &workers[count]))
+			break;
 	}
-	if (result == 0 && !out)
+	(void)worker_run(&(struct worker){&copying, spans->stage, 0});
+	while (count > 0)
+		(void)join(workers[--count].thread, NULL);
+	if (copying.result == 0 && !out)
 		stage_release(spans);
-	return result;
+	return copying.result;
 }
