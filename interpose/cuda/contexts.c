@@ -27,7 +27,6 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "../base/clock.h"
 #include "../base/process.h"
 #include "contexts.h"
 #include "ctx_scope.h"
@@ -69,8 +68,7 @@ static struct {
 } primaries[DEVICES_MAX];
 /* The program's references to it that were seen; by the thread that moves it. */
 static uint32_t primary_retains[DEVICES_MAX];
-static int ending_count;      /* threads whose real call may end a context */
-static uint64_t ending_since; /* when the first of them began, in ns */
+static int ending_count; /* threads whose real call may end a context */
 
 /* The context that this thread was last seen with, and when. */
 static __thread struct {
@@ -405,21 +403,6 @@ bool gcp_contexts_hold(void)
 	return false;
 }
 
-/* Whether no context may be ending. One that stays, as at most releases of a primary
- * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
-static bool contexts_none_ending(void)
-{
-	gcp_assert_held(GCP_RANK_CONTEXTS);
-	for (int i = 0; i < 50 && ending_count > 0; i++) {
-		if (gcp_clock_ns() - ending_since > 1000000)
-			break;
-		gcp_mutex_unlock(&gcp_contexts_lock);
-		gcp_sleep(20 * 1000);
-		gcp_mutex_lock(&gcp_contexts_lock);
-	}
-	return ending_count == 0;
-}
-
 /* Under the lock. */
 static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
@@ -460,7 +443,7 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool
 	GCP_LOCKED(&gcp_contexts_lock);
 	if (alone && contexts_are_several())
 		result = -EXDEV;
-	else if (contexts_none_ending()) {
+	else if (ending_count == 0) {
 		bool known = contexts_find_primaries();
 
 		if (alone && (!known || contexts_are_several()))
@@ -571,8 +554,7 @@ static void ending_begin(CUcontext ctx)
 	assert(ending_count >= 0 && (!context || context->ending >= 0));
 	if (context)
 		context->ending++;
-	if (ending_count++ == 0)
-		ending_since = gcp_clock_ns();
+	ending_count++;
 }
 
 /* The real call returned. The context is released everywhere before its handle
