@@ -19,33 +19,27 @@
 
 /* --- allocate ----------------------------------------------------------------- */
 
+/* cuMemAllocHost is cuMemHostAlloc without flags. */
 struct host_request {
 	void **ret_ptr;
 	size_t bytes;
 	unsigned int flags;
-	bool plain; /* cuMemAllocHost, which has no flags */
 };
-
-static CUresult host_real(const struct host_request *request)
-{
-	assert(!request->plain || request->flags == 0);
-	return request->plain
-		   ? gcp_real.cuMemAllocHost_v2(request->ret_ptr, request->bytes)
-		   : gcp_real.cuMemHostAlloc(request->ret_ptr, request->bytes,
-					     request->flags);
-}
 
 static void host_refused(const struct host_request *request, enum gcp_shortage why)
 {
-	gcp_shortage_say(request->plain ? "cuMemAllocHost" : "cuMemHostAlloc",
-			 request->bytes, why, true);
+	gcp_shortage_say("cuMemHostAlloc", request->bytes, why, true);
 }
 
 /* Made again while memory may come back: hooks_memory.c. */
 static CUresult host_pass(const struct host_request *request)
 {
 	uint64_t start = gcp_clock_ns();
-	CUresult result = GCP_AGAIN(host_real(request), .host = true);
+
+	assert(gcp_ranks_held == 0); /* the driver waits for the host */
+	CUresult result = GCP_AGAIN(
+	    gcp_real.cuMemHostAlloc(request->ret_ptr, request->bytes, request->flags),
+	    .host = true);
 
 	gcp_call_stats_add(GCP_COUNTED_mem_host_alloc, start, request->bytes,
 			   (int)result);
@@ -141,8 +135,8 @@ static CUresult host_free(void *ptr)
  * could stand in its way. */
 #define HOOK_cuMemHostRegister(real, call, twin) GCP_AGAIN(call, .host = true)
 #define HOOK_cuMemHostAlloc(real, call, twin)                                          \
-	host_alloc(&(struct host_request){ret_ptr, bytes, flags, false})
+	host_alloc(&(struct host_request){ret_ptr, bytes, flags})
 #define HOOK_cuMemAllocHost(real, call, twin)                                          \
-	host_alloc(&(struct host_request){ret_ptr, bytes, 0, true})
+	host_alloc(&(struct host_request){ret_ptr, bytes, 0})
 #define HOOK_cuMemFreeHost(real, call, twin) host_free(ptr)
 GCP_HOOKS_HOST(GCP_HOOK)
