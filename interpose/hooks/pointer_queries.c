@@ -17,69 +17,58 @@
 #include "../ipc/ipc_imports.h"
 #include "hooks_memory.h"
 
-/* What programs are told of an address, where the driver would tell them otherwise. */
-struct asked_range {
-	CUdeviceptr addr;
-	size_t bytes;  /* that were asked for */
-	CUcontext ctx; /* NULL: as the driver says */
-	bool mapped;   /* a block of mapped memory */
-	bool async;    /* allocated in stream order */
-	bool imported; /* mapped memory of another process */
-	int device;    /* of the context that has it, or opened it */
-	uint64_t id;   /* of the allocation; 0: as the driver says */
-};
-
-/* -ENOENT: it is not ours; -EINVAL: memory of the pool that the program does not have
- * (any more). CUDA knows nothing of such an address, though the driver does. */
-static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
+/* What programs are told of an address, where the driver would tell them otherwise: of
+ * a block; or of memory that another process has opened to this one, with the context
+ * in which it was opened, or of pinned memory, both without an id. -ENOENT: it is not
+ * ours; -EINVAL: memory of the pool that the program does not have (any more). CUDA
+ * knows nothing of such an address, though the driver does. */
+static int range_find(CUdeviceptr ptr, struct gcp_block_info *ret_range)
 {
 	struct gcp_import_info import;
-	struct gcp_block_info info;
 	int result = -ENOENT;
 
+	*ret_range = (struct gcp_block_info){0};
 	if (gcp_imports_find(ptr, &import)) {
-		*ret_range = (struct asked_range){.addr = import.ptr,
-						  .bytes = import.bytes,
-						  .ctx = import.ctx,
-						  .imported = true,
-						  .device = import.device};
+		ret_range->addr = import.ptr;
+		ret_range->requested = import.bytes;
+		ret_range->ctx = import.ctx;
+		ret_range->device = import.device;
 		return 0;
 	}
 	if (gcp_process_pooling())
-		result = gcp_block_find(ptr, &info);
-	if (result == 0)
-		*ret_range = (struct asked_range){.addr = info.addr,
-						  .bytes = info.requested,
-						  .ctx = info.mapped ? info.ctx : NULL,
-						  .mapped = info.mapped && info.pool,
-						  .async = info.async,
-						  .device = info.device,
-						  .id = info.id};
-	assert(result != 0 || (ret_range->bytes > 0 && ret_range->addr <= ptr));
+		result = gcp_block_find(ptr, ret_range);
+	if (!ret_range->pool) /* spilled: the driver's answers are right */
+		ret_range->mapped = false;
+	assert(result != 0 || (ret_range->requested > 0 && ret_range->id));
 	return result;
+}
+
+static bool is_imported(const struct gcp_block_info *range)
+{
+	assert(range->requested > 0); /* it was found */
+	return range->ctx && !range->id;
 }
 
 /* Pinned memory: a block is an allocation of the driver, which says where it begins;
  * only its size is rounded up. As range_find. */
-static int range_find_pinned(CUdeviceptr ptr, struct asked_range *ret_range)
+static int range_find_pinned(CUdeviceptr ptr, struct gcp_block_info *ret_range)
 {
-	uint64_t requested;
-	CUdeviceptr base = 0;
 	int result = -ENOENT;
 
+	*ret_range = (struct gcp_block_info){0};
 	if (gcp_process_pooling() &&
-	    gcp_real.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+	    gcp_real.cuPointerGetAttribute(&ret_range->addr,
+					   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
 					   ptr) == CUDA_SUCCESS)
-		result = gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base,
-					 &requested);
-	assert(result != 0 || requested > 0);
-	if (result == 0)
-		*ret_range = (struct asked_range){.addr = base, .bytes = requested};
+		result = gcp_pinned_find(gcp_process.pools,
+					 (void *)(uintptr_t)ret_range->addr,
+					 &ret_range->requested);
+	assert(result != 0 || ret_range->requested > 0);
 	return result;
 }
 
 /* Of memory of the device or of the host. As range_find. */
-static int asked_find(CUdeviceptr ptr, struct asked_range *ret_range)
+static int asked_find(CUdeviceptr ptr, struct gcp_block_info *ret_range)
 {
 	int found = range_find(ptr, ret_range);
 
@@ -88,7 +77,7 @@ static int asked_find(CUdeviceptr ptr, struct asked_range *ret_range)
 
 static bool is_freed(CUdeviceptr ptr)
 {
-	return asked_find(ptr, &(struct asked_range){0}) == -EINVAL;
+	return asked_find(ptr, &(struct gcp_block_info){0}) == -EINVAL;
 }
 
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
@@ -129,12 +118,12 @@ static CUresult memory_tell(CUdeviceptr ptr)
 }
 
 /* CUDA knows of an import in the context only that opened it (measured). */
-static bool range_is_of_another_context(const struct asked_range *range)
+static bool range_is_of_another_context(const struct gcp_block_info *range)
 {
 	CUcontext ctx = NULL, home;
 	int device;
 
-	if (!range->imported || gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS)
+	if (!is_imported(range) || gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS)
 		return false;
 	if (gcp_contexts_home(ctx, &home, &device))
 		ctx = home;
@@ -145,7 +134,7 @@ static bool range_is_of_another_context(const struct asked_range *range)
  * too: a context of another device may know nothing of it. */
 GCP_HOOKED(cuMemGetAddressRange_v2)
 {
-	struct asked_range range;
+	struct gcp_block_info range;
 	int found = asked_find(ptr, &range);
 	CUresult result;
 
@@ -156,12 +145,12 @@ GCP_HOOKED(cuMemGetAddressRange_v2)
 	if (result == CUDA_SUCCESS && found == 0 && ret_base)
 		*ret_base = range.addr;
 	if (result == CUDA_SUCCESS && found == 0 && ret_bytes)
-		*ret_bytes = range.bytes;
+		*ret_bytes = range.requested;
 	return result;
 }
 
 /* A block that the program has by cuMemAlloc. */
-static bool is_malloced(const struct asked_range *range)
+static bool is_malloced(const struct gcp_block_info *range)
 {
 	return range->id && !range->async;
 }
@@ -182,12 +171,12 @@ enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, IS_HW_DECOMPRESS_CAPABLE = 21 
  * than memory of cudaMalloc (RDMA: H200), which in an ordinary segment gcpool_malloc
  * gives. value: may be NULL. */
 static void range_correct(void *value, CUpointer_attribute attribute,
-			  const struct asked_range *range, CUdeviceptr ptr)
+			  const struct gcp_block_info *range, CUdeviceptr ptr)
 {
 	const size_t page = (size_t)2 << 20;
-	bool shares = range->bytes <= page;
+	bool shares = range->requested <= page;
 
-	assert(!value || range->bytes > 0); /* it was found */
+	assert(!value || range->requested > 0); /* it was found */
 	switch ((int)attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT: /* of stream-ordered memory CUDA says none */
 		ANSWER(CUcontext, range->async || range->ctx,
@@ -201,15 +190,15 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		ANSWER(CUdeviceptr, true, range->addr);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		ANSWER(size_t, true, range->bytes);
+		ANSWER(size_t, true, range->requested);
 	case MAPPING_BASE_ADDR:
 		ANSWER(CUdeviceptr, is_malloced(range),
 		       shares ? ptr / page * page : range->addr);
 	case MAPPING_SIZE:
 		ANSWER(size_t, is_malloced(range),
-		       shares ? page : (range->bytes + page - 1) / page * page);
+		       shares ? page : (range->requested + page - 1) / page * page);
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		ANSWER(int, range->imported, range->device);
+		ANSWER(int, is_imported(range), range->device);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		ANSWER(unsigned long long, range->id, range->id);
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -219,7 +208,7 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 		ANSWER(int, range->mapped || range->async,
 		       !range->async && gcp_vmm_is_shared(range->device));
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		ANSWER(unsigned long long, range->mapped || range->imported, 0);
+		ANSWER(unsigned long long, range->mapped || is_imported(range), 0);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		ANSWER(int, range->mapped && !range->async,
 		       CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
@@ -246,7 +235,7 @@ static CUresult attributes_ask(bool alone, unsigned int count,
 			       CUpointer_attribute *attributes, void **values,
 			       CUdeviceptr ptr)
 {
-	struct asked_range range = {0};
+	struct gcp_block_info range = {0};
 	int found = asked_find(ptr, &range);
 	CUresult result = CUDA_SUCCESS;
 
@@ -287,7 +276,7 @@ GCP_HOOKED(cuPointerGetAttributes)
 GCP_HOOKED(cuPointerSetAttribute)
 {
 	CUresult result = CUDA_SUCCESS;
-	struct asked_range range;
+	struct gcp_block_info range;
 
 	if (is_freed(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -309,7 +298,7 @@ GCP_HOOKED(cuPointerSetAttribute)
 static CUresult access_correct(CUresult result, unsigned long long *flags,
 			       CUdeviceptr ptr)
 {
-	struct asked_range range;
+	struct gcp_block_info range;
 
 	if (result == CUDA_SUCCESS && range_find(ptr, &range) == 0)
 		*flags = 0;
@@ -333,7 +322,8 @@ static CUresult access_correct(CUresult result, unsigned long long *flags,
 	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE,                                    \
 		     access_correct(call, ret_flags, ptr))
 #define HOOK_cuMemRetainAllocationHandle(real, call, twin)                             \
-	(range_find((CUdeviceptr)(uintptr_t)ptr, &(struct asked_range){0}) != -ENOENT  \
+	(range_find((CUdeviceptr)(uintptr_t)ptr, &(struct gcp_block_info){0}) !=       \
+		 -ENOENT                                                               \
 	     ? CUDA_ERROR_INVALID_VALUE                                                \
 	     : (call))
 GCP_HOOKS_RANGES(GCP_HOOK)
