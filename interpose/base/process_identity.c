@@ -26,31 +26,19 @@ long gcp_file_read(const char *path, char *bytes, size_t capacity)
 	return got;
 }
 
-/* proc(5): fields 3 (state), 20 (threads) and 22 (start) follow the name, which may
- * hold anything and ends with the last parenthesis. What is left of a process whose
- * last thread has ended is a zombie with one thread; its files are closed. */
-uint64_t gcp_process_start_time(pid_t pid)
+/* proc(5): field 22 (start); the name, field 2, may hold anything and ends with the
+ * last parenthesis. */
+uint64_t gcp_process_start_time(void)
 {
 	char text[1024], *field;
-	GCP_TEXT(name, 40);
-	uint64_t threads = 0;
 
-	gcp_text_add(&name, "/proc/%d/stat", (int)pid);
-	(void)gcp_file_read(name.bytes, text, sizeof(text));
+	(void)gcp_file_read("/proc/self/stat", text, sizeof(text));
 	field = strrchr(text, ')');
-	if (!field || strlen(field) < 4)
-		return 0;
-	field += 2;
-	char state = *field;
-	for (int i = 3; field && i < 22; i++) {
-		if (i == 20)
-			threads = gcp_digits_read(field);
+	for (int i = 2; field && i < 22; i++) {
 		field = strchr(field, ' ');
 		field += field != NULL;
 	}
-	if (!field || state == 'X' || (state == 'Z' && threads <= 1))
-		return 0;
-	return gcp_digits_read(field);
+	return field ? gcp_digits_read(field) : 0;
 }
 
 /* The link says "pid:[4026531836]". */

@@ -10,11 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
-/* When process `pid` began, in clock ticks since boot. 0: there is none, or its last
- * thread has ended, or it cannot be told. */
-uint64_t gcp_process_start_time(pid_t pid);
+/* When this process began, in clock ticks since boot. 0: it cannot be told. */
+uint64_t gcp_process_start_time(void);
 
 /* What tells the numbers of processes here from those of other containers; 0: it is not
  * known. */

@@ -32,7 +32,7 @@ static void page_fill(const struct gcp_options *options)
 
 	page->version = GCP_LIVE_VERSION;
 	page->bytes = GCP_LIVE_BYTES;
-	page->start_time = gcp.process_start_time(getpid());
+	page->start_time = gcp.process_start_time();
 	gcp.text_init(&text, page->trace, sizeof(page->trace));
 	gcp.text_add_path(&text, options->trace_file);
 	memcpy(page->magic, GCP_LIVE_MAGIC, sizeof(page->magic));

@@ -93,7 +93,7 @@ static void header_fill(struct gcp_trace_header *header)
 	header->chunk_slots = GCP_TRACE_CHUNK_SLOTS;
 	header->frames = file.frames;
 	header->pid = (uint32_t)getpid();
-	header->start_time = gcp.process_start_time((pid_t)header->pid);
+	header->start_time = gcp.process_start_time();
 	clock_gettime(CLOCK_REALTIME, &now);
 	header->realtime_ns =
 	    (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;

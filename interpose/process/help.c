@@ -8,17 +8,18 @@
  *      looks every ms, for 100 ms           asked != done: gives, done = asked
  *      in vain: asked = n, flock ends
  *
- * A page is read and written as a file: its owner could make what is mapped shorter. It
- * must be a file of the same user in a directory of that user alone, of a process that
- * lives. Two processes that ask each other do not wait for each other: the threads
- * answer, and need no lock that is held here. None is asked twice within a second for
- * the same device.
+ * A page must be a file of the same user in a directory of that user alone, of a
+ * process that lives. Two processes that ask each other do not wait for each other: the
+ * threads answer, and need no lock that is held here. None is asked twice within a
+ * second for the same device.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,30 +40,20 @@ enum {
 	ROUNDING = 4 << 20,
 };
 
-#define AT(field) ((off_t)offsetof(struct gcp_live_page, field))
-
 struct peer {
 	int fd;
-	uint32_t device; /* its number there */
+	struct gcp_live_page *page;
+	struct gcp_live_device *device; /* in it */
 };
 
-static bool field_read(int fd, off_t at, void *to, size_t bytes)
-{
-	return pread(fd, to, bytes, at) == (ssize_t)bytes;
-}
-
-static bool field_write(int fd, off_t at, const void *from, size_t bytes)
-{
-	return pwrite(fd, from, bytes, at) == (ssize_t)bytes;
-}
-
-/* Returns true if it is the user's alone. */
-static bool is_own(int fd, mode_t type)
+/* Returns true if it is the user's alone, and as large. */
+static bool is_own(int fd, mode_t type, size_t bytes)
 {
 	struct stat about;
 
 	return gcp_file_stat(fd, &about) == 0 && about.st_uid == geteuid() &&
-	       (about.st_mode & (S_IFMT | 077)) == type;
+	       (about.st_mode & (S_IFMT | 077)) == type &&
+	       (size_t)about.st_size >= bytes;
 }
 
 /* Returns the id of the process whose page has that name, or 0 for other names. */
@@ -78,77 +69,68 @@ static pid_t pid_of(const char *name)
 
 /* Returns true if the process may be asked for memory of the device. What it says of
  * unused memory may be a tenth of a second old. */
-static bool peer_read(struct peer *peer, pid_t pid, const char *uuid)
+static bool peer_find(struct peer *peer, const char *uuid)
 {
-	struct gcp_live_page page;
+	struct gcp_live_page *page = peer->page;
 
-	if (!is_own(peer->fd, S_IFREG) ||
-	    !field_read(peer->fd, 0, &page, sizeof(page)) ||
-	    memcmp(page.magic, GCP_LIVE_MAGIC, sizeof(page.magic)) != 0 ||
-	    page.version != GCP_LIVE_VERSION ||
-	    page.start_time != gcp_process_start_time(pid))
+	if (memcmp(page->magic, GCP_LIVE_MAGIC, sizeof(page->magic)) != 0 ||
+	    page->version != GCP_LIVE_VERSION)
 		return false;
 	for (uint32_t i = 0; i < GCP_LIVE_DEVICES; i++) {
-		const struct gcp_live_device *device = &page.devices[i];
-
-		if (strncmp(device->uuid, uuid, sizeof(device->uuid)) != 0)
-			continue;
-		peer->device = i;
-		return device->unused > 0 &&
-		       gcp_clock_ns() - device->asked_ns > AGAIN_NS;
+		peer->device = &page->devices[i];
+		if (strncmp(peer->device->uuid, uuid, sizeof(peer->device->uuid)) == 0)
+			return peer->device->unused > 0 &&
+			       gcp_clock_ns() - peer->device->asked_ns > AGAIN_NS;
 	}
 	return false;
 }
 
-/* Looks at the page of that name. Returns true if it is a peer's. */
-static bool peer_open(const char *place, const char *name, const char *uuid,
-		      struct peer *peer)
+/* Looks at the page of that name. Returns true if it is a process's, to be closed. */
+static bool peer_open(const char *place, const char *name, struct peer *peer)
 {
 	pid_t pid = pid_of(name);
 	GCP_TEXT(path, 96);
 
-	if (pid <= 0 || pid == getpid())
+	if (pid <= 0 || pid == getpid() || kill(pid, 0) != 0)
 		return false;
 	gcp_text_add(&path, "%s/%s", place, name);
 	peer->fd = path.cut ? -1 : gcp_path_open(path.bytes, O_RDWR | O_NOFOLLOW, 0);
-	if (peer->fd < 0 || peer_read(peer, pid, uuid))
-		return peer->fd >= 0;
-	close(peer->fd);
-	return false;
+	if (peer->fd < 0)
+		return false;
+	peer->page = is_own(peer->fd, S_IFREG, sizeof(*peer->page))
+			 ? mmap(NULL, sizeof(*peer->page), PROT_READ | PROT_WRITE,
+				MAP_SHARED, peer->fd, 0)
+			 : MAP_FAILED;
+	if (peer->page == MAP_FAILED)
+		close(peer->fd);
+	return peer->page != MAP_FAILED;
 }
 
 /* Returns the bytes that the peer gave. It may have ended: nothing answers then. */
 static uint64_t peer_ask(const struct peer *peer, uint64_t bytes, uint64_t until)
 {
-	uint64_t answer = 0, now = gcp_clock_ns(), device = peer->device;
-	uint32_t kind = GCP_LIVE_HELP, asked = 0, done = 1;
-	off_t noted = AT(devices) + (off_t)(device * sizeof(struct gcp_live_device)) +
-		      (off_t)offsetof(struct gcp_live_device, asked_ns);
+	struct gcp_live_page *page = peer->page;
+	uint64_t now = gcp_clock_ns();
+	uint32_t asked;
 
 	assert(bytes > 0 && peer->fd >= 0);
 	until = now + ANSWER_NS < until ? now + ANSWER_NS : until;
-	if (flock(peer->fd, LOCK_EX | LOCK_NB) != 0 ||
-	    !field_read(peer->fd, AT(asked), &asked, sizeof(asked)) ||
-	    !field_read(peer->fd, AT(done), &done, sizeof(done)) || asked != done ||
-	    !field_write(peer->fd, noted, &now, sizeof(now)) ||
-	    !field_write(peer->fd, AT(kind), &kind, sizeof(kind)) ||
-	    !field_write(peer->fd, AT(argument), &bytes, sizeof(bytes)) ||
-	    !field_write(peer->fd, AT(device), &device, sizeof(device)))
+	if (flock(peer->fd, LOCK_EX | LOCK_NB) != 0 || page->asked != page->done)
 		return 0;
+	peer->device->asked_ns = now;
+	page->kind = GCP_LIVE_HELP;
+	page->argument = bytes;
+	page->device = (uint64_t)(peer->device - page->devices); /* its number there */
 	atomic_fetch_add(&gcp_process.help.asked, 1);
-	asked++;
-	if (!field_write(peer->fd, AT(asked), &asked, sizeof(asked)))
-		return 0;
-	while (field_read(peer->fd, AT(done), &done, sizeof(done)) && done != asked) {
+	asked = atomic_fetch_add(&page->asked, 1) + 1;
+	while (page->done != asked) {
 		if (gcp_clock_ns() >= until) {
-			asked--; /* not to be done later */
-			(void)field_write(peer->fd, AT(asked), &asked, sizeof(asked));
+			page->asked = asked - 1; /* not to be done later */
 			return 0;
 		}
 		gcp_sleep(PAUSE_NS);
 	}
-	(void)field_read(peer->fd, AT(answer), &answer, sizeof(answer));
-	return answer;
+	return page->answer;
 }
 
 /* Returns how many of these bytes the device lacks. 0: none, so the driver refuses for
@@ -173,9 +155,11 @@ static uint64_t peers_ask(DIR *pages, const char *place, const char *uuid,
 	struct peer peer;
 
 	while (got < wanted && gcp_clock_ns() < until && (entry = readdir(pages))) {
-		if (!peer_open(place, entry->d_name, uuid, &peer))
+		if (!peer_open(place, entry->d_name, &peer))
 			continue;
-		got += peer_ask(&peer, wanted - got, until);
+		if (peer_find(&peer, uuid))
+			got += peer_ask(&peer, wanted - got, until);
+		munmap(peer.page, sizeof(*peer.page));
 		close(peer.fd);
 	}
 	return got;
@@ -197,7 +181,7 @@ bool gcp_help_ask(int device, uint64_t bytes, CUcontext ctx)
 		return false;
 	gcp_text_add(&place, "/dev/shm/gcpool.%u", (unsigned)geteuid());
 	fd = open(place.bytes, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd >= 0 && is_own(fd, S_IFDIR))
+	if (fd >= 0 && is_own(fd, S_IFDIR, 0))
 		pages = fdopendir(fd);
 	if (pages)
 		got = peers_ask(pages, place.bytes, uuid, wanted);
