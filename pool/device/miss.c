@@ -25,9 +25,6 @@
  */
 #include "../reclaim/reclaim.h"
 
-/* Up to that many bytes a pool grows before it closes an epoch to use a block again. */
-enum { HEAP_SMALL = 32 << 20 };
-
 static bool is_missing(const struct gcp_request *request, int result)
 {
 	return result == 0 && !request->block;
@@ -174,16 +171,6 @@ static int take_ready(struct gcp_request *request)
 
 /* --- gathered ----------------------------------------------------------------- */
 
-/* Returns true if the request's heap, that of a pool, is so small that more memory is
- * cheaper than a fence for a few blocks each. */
-static bool is_heap_small(const struct gcp_request *request)
-{
-	const struct gcp_pool *pool = request->heap->pool;
-
-	return !request->heap->private && !gcp_pool_is_tight(pool) &&
-	       atomic_load(&pool->reserved_hint) + request->size <= HEAP_SMALL;
-}
-
 /* Blocks in the caches of threads may be the room that is needed, and frees that wait
  * for others to share their fence: mapping memory costs more than a fence and empty
  * caches. But many threads would each take from all others what they need next: there
@@ -199,8 +186,7 @@ static int take_gathered(struct gcp_request *request)
 		   (pool->vmm && (private || empties || gcp_pool_is_tight(pool)));
 	int result = 0;
 
-	if (is_heap_small(request) ||
-	    (!all && (private || !(empties || gcp_pool_has_grown(pool)))))
+	if (!all && (private || !(empties || gcp_pool_has_grown(pool))))
 		return 0;
 	gcp_cache_add_counted(pool);
 	if (all && gcp_timeline_filled(&pool->timeline) > 0)
