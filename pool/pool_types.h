@@ -657,8 +657,6 @@ int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,
 
 /* --- segment.c, stats_delta.c --- */
 
-/* The pool has got memory from the driver, or given back. pool->lock. */
-void gcp_reserved_count(struct gcp_pool *pool, int64_t change);
 void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change);
 /* pool->lock. */
 void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta);

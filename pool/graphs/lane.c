@@ -66,10 +66,7 @@ static void bytes_change_locked(struct gcp_lane *lane, int64_t change)
 	bool had = lane->bytes > 0;
 
 	lane->bytes += (uint64_t)change;
-	atomic_fetch_add_explicit(&pool->vmm_mapped, (uint64_t)change,
-				  memory_order_relaxed);
-	gcp_reserved_count(pool, change);
-	gcp_gauge_add(&pool->stats.private_bytes, change);
+	gcp_reserved_count(pool, change, true, true);
 	gcp_gauge_add(&pool->stats.lane_bytes, change);
 	gcp_gauge_add(&pool->stats.lane, (lane->bytes > 0) - had);
 }

@@ -12,23 +12,9 @@
  */
 #include "vmm.h"
 
-#include <sys/mman.h>
-
 enum { HANDLE_PARTS = 4 };
 
 /* --- the records ------------------------------------------------------------------ */
-
-struct gcp_chunk *gcp_chunks_create(uint64_t size)
-{
-	return gcp_zeroed_map(size / GCP_CHUNK * sizeof(struct gcp_chunk));
-}
-
-void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size)
-{
-	GCP_KEEP_ERRNO;
-
-	munmap(chunks, size / GCP_CHUNK * sizeof(*chunks));
-}
 
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count)
 {

@@ -9,12 +9,28 @@
 
 /* --- segments ----------------------------------------------------------------- */
 
-void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
+void gcp_reserved_count(struct gcp_pool *pool, int64_t change, bool mapped,
+			bool private)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_gauge_add(&pool->stats.reserved_bytes, change);
 	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
 			      memory_order_relaxed);
+	if (mapped)
+		atomic_fetch_add_explicit(&pool->vmm_mapped, (uint64_t)change,
+					  memory_order_relaxed);
+	if (private)
+		gcp_gauge_add(&pool->stats.private_bytes, change);
+}
+
+void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
+		      int64_t change)
+{
+	segment->mapped += (uint64_t)change;
+	heap->reserved_bytes += (uint64_t)change;
+	assert(segment->mapped <= segment->size);   /* S2 */
+	assert((int64_t)heap->reserved_bytes >= 0); /* H1 */
+	gcp_reserved_count(heap->pool, change, segment->chunks, heap->private);
 }
 
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
@@ -30,7 +46,6 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	*segment = (struct gcp_segment){
 	    .addr = addr,
 	    .size = size,
-	    .mapped = chunks ? 0 : size,
 	    .chunks = chunks,
 	    .number =
 		order << 62 | (atomic_fetch_add(&pool->pools->last_segment, 1) + 1),
@@ -114,10 +129,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 		return result;
 	if (heap->pool->vmm && !heap->private)
 		atomic_store(&heap->pool->vmm_mixed, true);
-	heap->reserved_bytes += size;
-	gcp_reserved_count(heap->pool, (int64_t)size);
-	if (heap->private)
-		gcp_gauge_add(&heap->pool->stats.private_bytes, (int64_t)size);
+	gcp_space_change(heap, segment, (int64_t)size);
 	gcp_tree_insert(heap, segment->first);
 	return 0;
 }
@@ -169,17 +181,10 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 	struct gcp_pool *pool = heap->pool;
 
 	gcp_assert_held(GCP_RANK_POOL);
-	assert(heap->reserved_bytes >= segment->mapped); /* H1 */
 	TAILQ_REMOVE(&heap->segments, segment, link);
 	gcp_segments_remove(&pool->segments, segment);
-	heap->reserved_bytes -= segment->mapped;
 	gcp_gauge_add(&pool->stats.segment, -1);
-	gcp_reserved_count(pool, -(int64_t)segment->mapped);
-	if (segment->chunks)
-		atomic_fetch_sub_explicit(&pool->vmm_mapped, segment->mapped,
-					  memory_order_relaxed);
-	if (heap->private)
-		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
+	gcp_space_change(heap, segment, -(int64_t)segment->mapped);
 }
 
 /* Onto `list`; its one block is free. */

@@ -33,6 +33,8 @@
  */
 #include "vmm.h"
 
+#include <sys/mman.h>
+
 void gcp_vmm_init(struct gcp_pool *pool)
 {
 	const struct gcp_pools *pools = pool->pools;
@@ -68,6 +70,17 @@ static int range_reserve(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_ad
 	return result;
 }
 
+/* Gives back the addresses, and the records of a range that has nothing behind it. */
+static void range_release(struct gcp_pool *pool, gcp_addr addr, uint64_t size,
+			  struct gcp_chunk *chunks)
+{
+	GCP_KEEP_ERRNO;
+
+	(void)pool->pools->driver.vm_unreserve(addr, size);
+	if (chunks)
+		munmap(chunks, size / GCP_CHUNK * sizeof(*chunks));
+}
+
 /* That there are no addresses does not mean that there is no memory. */
 static int range_add(struct gcp_heap *heap, uint64_t bytes)
 {
@@ -79,18 +92,15 @@ static int range_add(struct gcp_heap *heap, uint64_t bytes)
 
 	if (range_reserve(heap, bytes, &addr, &size) != 0)
 		return GCP_NOT_MAPPED;
-	chunks = gcp_chunks_create(size);
+	chunks = gcp_zeroed_map(size / GCP_CHUNK * sizeof(*chunks));
 	result = -ENOMEM;
 	if (chunks) {
 		gcp_mutex_lock(&pool->lock);
 		result = gcp_space_add(heap, addr, size, chunks);
 		gcp_mutex_unlock(&pool->lock);
 	}
-	if (result != 0) {
-		if (chunks)
-			gcp_chunks_destroy(chunks, size);
-		(void)pool->pools->driver.vm_unreserve(addr, size);
-	}
+	if (result != 0)
+		range_release(pool, addr, size, chunks);
 	return result == -ERANGE ? GCP_NOT_MAPPED : result;
 }
 
@@ -102,8 +112,7 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool)
 	while ((segment = TAILQ_FIRST(&pool->orphans))) {
 		TAILQ_REMOVE(&pool->orphans, segment, link);
 		gcp_handles_release_all(pool, segment);
-		(void)pool->pools->driver.vm_unreserve(segment->addr, segment->size);
-		gcp_chunks_destroy(segment->chunks, segment->size);
+		range_release(pool, segment->addr, segment->size, segment->chunks);
 		gcp_mutex_lock(&pool->lock);
 		gcp_descriptor_free(&pool->segment_descriptors, segment);
 		gcp_mutex_unlock(&pool->lock);

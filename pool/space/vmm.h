@@ -46,9 +46,6 @@ void gcp_lanes_release_gone(struct gcp_pool *pool);
 #define GCP_CHUNK_MOVED UINT64_MAX
 /* Nothing is mapped while the process is asleep: gcp_pools_sleep. */
 #define GCP_CHUNK_ABSENT (UINT64_MAX - 1)
-/* The records of a range of so many bytes; NULL. */
-struct gcp_chunk *gcp_chunks_create(uint64_t size);
-void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
 /* Those of a block that is made of whole chunks. */
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
 /* That handle is mapped there; nothing is any more, or (not unmapped) what is has
@@ -125,16 +122,18 @@ void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The holes of a heap that ends become another's. pool->lock alone is held. */
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 
-/* So many bytes more, or less, have memory behind them. */
-void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
-		      int64_t change);
-
 /* --- segment.c: pool->lock is held ------------------------------------------------ */
 
 /* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
  * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment);
+/* The pool has got memory from the driver, or given back. */
+void gcp_reserved_count(struct gcp_pool *pool, int64_t change, bool mapped,
+			bool private);
+/* So many bytes of it more, or less, have memory behind them. */
+void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
+		      int64_t change);
 /* Adds a driver allocation as one free block. The same errors. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
 /* Moves an unused segment of the common heap, all ready, into a private heap

@@ -49,21 +49,6 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 	return block;
 }
 
-void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
-		      int64_t change)
-{
-	struct gcp_stats *stats = &heap->pool->stats;
-
-	segment->mapped += (uint64_t)change;
-	assert(segment->mapped <= segment->size); /* S2 */
-	atomic_fetch_add_explicit(&heap->pool->vmm_mapped, (uint64_t)change,
-				  memory_order_relaxed);
-	heap->reserved_bytes += (uint64_t)change;
-	gcp_reserved_count(heap->pool, change);
-	if (heap->private)
-		gcp_gauge_add(&stats->private_bytes, change);
-}
-
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		  struct gcp_chunk *chunks)
 {
