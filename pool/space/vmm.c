@@ -29,7 +29,8 @@
  *  D3 addresses that a handle has left are unmapped when their work is completed
  *  D4 memory that moves keeps the epoch of its work
  *  D5 a handle of several chunks lies behind one block
- *  D6 what is unused and serves no request goes back before new memory is taken
+ *  D6 what is unused and serves no request goes back before new memory is taken, but
+ *     for a little
  */
 #include "vmm.h"
 
@@ -231,10 +232,8 @@ static int move_plan(const struct gcp_request *request, struct gcp_move *move,
 	gcp_heap_advance(&pool->common);
 	if (gcp_fit_find(heap, request->size, move->apart, &at))
 		return 0;
-	int result = gcp_space_plan(heap, request->size, move);
-	if (result == 0)
-		gcp_space_collect_useless(pool, move, useless);
-	else
+	int result = gcp_space_plan(heap, request->size, move, useless);
+	if (result != 0)
 		gcp_space_release(pool, move);
 	return result;
 }

@@ -93,15 +93,14 @@ struct gcp_move {
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		  struct gcp_chunk *chunks);
 /* Picks the part of a hole that needs the least memory to make room for `bytes`, and
- * unused handles to put there, first those that are completed.
+ * unused handles to put there, first those that are completed; and of the others, which
+ * are useless, about as much as is missing. Neither if the pool had better grow.
  * -ENOSPC: no hole will do; -ENOMEM. */
-int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move);
+int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
+		   struct gcp_move *useless);
 /* Picks unused handles whose epochs are completed, to be given back. */
 void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
 				 struct gcp_move *move);
-/* The same for those that the move has no use for, about as large as what it misses. */
-void gcp_space_collect_useless(struct gcp_pool *pool, const struct gcp_move *move,
-			       struct gcp_move *useless);
 /* The donor's handles belong elsewhere now. It is a hole, or a part of one, if they
  * are unmapped; else it is about to be. */
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped);

@@ -363,11 +363,31 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 	}
 }
 
-int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
+/* Returns true if the pool takes new memory though handles are unused: the program has
+ * needed about as much as there is, or so many requests were served by mapping handles
+ * elsewhere that a little more is cheaper. */
+static bool should_grow(const struct gcp_heap *heap, uint64_t bytes)
+{
+	enum { REMAPS_PER_CHUNK = 6 };
+	const struct gcp_stats *stats = &heap->pool->stats;
+	uint64_t chunks = stats->remaps / REMAPS_PER_CHUNK;
+
+	if (chunks > GCP_HANDLE_MOST)
+		chunks = GCP_HANDLE_MOST;
+	return chunks > 0 && !heap->private && !gcp_pool_is_tight(heap->pool) &&
+	       heap->pool->cache_limit == GCP_LIMIT_NONE &&
+	       heap->reserved_bytes + bytes <=
+		   stats->allocated_bytes.peak + chunks * GCP_CHUNK;
+}
+
+int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
+		   struct gcp_move *useless)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct place best = {.apart = move->apart};
+	bool grows;
 
+	gcp_assert_held(GCP_RANK_VMM);
 	/* What waits there may come to the target, which then does not merge. */
 	best.alone = move->stream && !LIST_EMPTY(gcp_streamed_of(pool, move->stream));
 	place_by_holes(&heap->holes, bytes_missing(bytes, 0), bytes, &best);
@@ -382,25 +402,24 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move)
 		move->keep[0] = best.hole->lower;
 	if (!best.alone && (best.upper || best.size == best.hole->size))
 		move->keep[1] = best.hole->upper;
-	collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
-	collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
+	grows = should_grow(heap, best.size);
+	if (!grows) {
+		collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
+		collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
+	}
 	collect(pool, best.size, 0, move);
 	if (move->donated > best.size)
 		best.size = move->donated;
 	move->target = place_take(heap, &best);
-	return move->target ? 0 : -ENOMEM;
-}
-
-void gcp_space_collect_useless(struct gcp_pool *pool, const struct gcp_move *move,
-			       struct gcp_move *useless)
-{
-	gcp_assert_held(GCP_RANK_POOL);
+	if (!move->target)
+		return -ENOMEM;
 	assert(move->donated <= move->target->size);
 	useless->room = UINT64_MAX;
-	useless->keep[0] = move->keep[0];
-	useless->keep[1] = move->keep[1];
-	collect(pool, move->target->size - move->donated,
-		atomic_load(&pool->timeline.completed), useless);
+	memcpy(useless->keep, move->keep, sizeof(useless->keep));
+	if (!grows)
+		collect(pool, best.size - move->donated,
+			atomic_load(&pool->timeline.completed), useless);
+	return 0;
 }
 
 /* --- the end of a move -------------------------------------------------------- */
