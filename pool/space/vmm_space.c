@@ -102,10 +102,11 @@ void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 
 struct place {
 	struct gcp_block *hole;
-	uint64_t size; /* bytes of the hole to be mapped */
-	bool upper;    /* its upper part */
-	bool apart;    /* only where nothing lies beside it */
-	bool alone;    /* what is free beside it will not serve the request */
+	uint64_t size;                   /* bytes of the hole to be mapped */
+	bool upper;                      /* its upper part */
+	const struct gcp_block *keep[2]; /* what is free beside it and helps */
+	bool apart;                      /* only where nothing lies beside it */
+	bool alone; /* what is free beside it will not serve the request */
 };
 
 /* How many bytes a request for `bytes` may have at that end of a block, if it is free:
@@ -158,6 +159,9 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 	place.size = bytes_missing(bytes, place.upper ? upper : lower);
 	if (place.size > hole->size)
 		place.size = hole->size; /* then both sides help */
+	bool both = place.size == hole->size;
+	place.keep[0] = lower > 0 && (both || !place.upper) ? hole->lower : NULL;
+	place.keep[1] = upper > 0 && (both || place.upper) ? hole->upper : NULL;
 	if (place.size > 0 && place_is_better(&place, best))
 		*best = place;
 }
@@ -398,10 +402,7 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
 	/* I8: no free of what was mapped there before has a later one. */
 	move->epoch = atomic_load(&pool->timeline.completed);
 	move->room = heap->private ? best.hole->size : best.size;
-	if (!best.alone && (!best.upper || best.size == best.hole->size))
-		move->keep[0] = best.hole->lower;
-	if (!best.alone && (best.upper || best.size == best.hole->size))
-		move->keep[1] = best.hole->upper;
+	memcpy(move->keep, best.keep, sizeof(move->keep));
 	grows = should_grow(heap, best.size);
 	if (!grows) {
 		collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
@@ -415,7 +416,7 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
 		return -ENOMEM;
 	assert(move->donated <= move->target->size);
 	useless->room = UINT64_MAX;
-	memcpy(useless->keep, move->keep, sizeof(useless->keep));
+	memcpy(useless->keep, best.keep, sizeof(useless->keep));
 	if (!grows)
 		collect(pool, best.size - move->donated,
 			atomic_load(&pool->timeline.completed), useless);
