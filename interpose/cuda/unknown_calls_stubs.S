@@ -20,13 +20,7 @@ gcp_unknown_call_stubs:
 	.rept	256
 	.p2align 4
 	GCP_LAND
-#if defined(__x86_64__)
-	movl	$number, %r11d
-	jmp	.Lcommon
-#else
-	mov	w16, #number
-	b	.Lcommon
-#endif
+	GCP_NUMBER(number, .Lcommon)
 	.set	number, number + 1
 	.endr
 	.p2align 4

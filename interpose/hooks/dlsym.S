@@ -10,8 +10,8 @@
  * next in the order of look-up: another preloaded library may have a dlsym as well.
  *
  * gcp_call_routed keeps all registers that can hold parameters and calls a function (its
- * address in %r10, x17; its parameters: %r11d, w16; the first two of the caller; the
- * address to which the caller returns). It jumps to the function that this returns, with
+ * address in %r10, x17; its parameters: %r11d, w16; what is kept, and the stack of the
+ * caller: struct gcp_kept of dlsym.h). It jumps to the function that this returns, with
  * the caller's stack and registers as they were; NULL: it returns the second thing that
  * this returns (struct gcp_route).
  */
@@ -49,10 +49,8 @@ gcp_call_routed:
 	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
 	movaps	%xmm\n, 16 * \n(%rsp)
 	.endr
-	movq	%rsi, %rdx
-	movq	%rdi, %rsi
 	movl	%r11d, %edi
-	movq	8(%rbp), %rcx
+	leaq	128(%rsp), %rsi
 	call	*%r10
 	movq	%rax, %r11
 	movq	%rdx, %r10
@@ -85,10 +83,8 @@ gcp_call_routed:
 	stp	q2, q3, [sp, #128]
 	stp	q4, q5, [sp, #160]
 	stp	q6, q7, [sp, #192]
-	mov	x3, x30
-	mov	x2, x1
-	mov	x1, x0
 	mov	w0, w16
+	mov	x1, sp
 	blr	x17
 	mov	x16, x0
 	mov	x17, x1

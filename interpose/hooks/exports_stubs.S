@@ -26,16 +26,12 @@
 #define GCP_LINKED_JUMP(target)                                                        \
 	cmpb $0, gcp_linked_alone(%rip);                                               \
 	jne target;                                                                    \
-	movl $number, %r11d;                                                           \
-	jmp .Llook;
+	GCP_NUMBER(number, .Llook);
 #define GCP_ENTRY_JUMP(next)                                                           \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	movl $0, %eax;                                                                 \
 	jmp next;
-#define GCP_WORDS_JUMP(row, how)                                                       \
-	movl $row + ((how) << 16), %r11d;                                              \
-	jmp .Lwords;
 
 #else
 
@@ -45,24 +41,21 @@
 	ldrb w17, [x17, :lo12:gcp_linked_alone];                                       \
 	cbz w17, 1f;                                                                   \
 	b target;                                                                      \
-	1: movz w16, number;                                                           \
-	b .Llook;
+	1: GCP_NUMBER(number, .Llook);
 #define GCP_ENTRY_JUMP(next)                                                           \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
 	movz x16, 0;                                                                   \
 	movz x17, 0;                                                                   \
 	b next;
-#define GCP_WORDS_JUMP(row, how)                                                       \
-	movz w16, row;                                                                 \
-	movk w16, how, lsl 16;                                                         \
-	b .Lwords;
 
 #endif
 
 	.text
 .Llook:
 	GCP_ROUTE(gcp_linked_target)
+.Lwords:
+	GCP_ROUTE(gcp_words_hook)
 
 #define GCP_LINKED(entry, symbol, target)                                              \
 	.symver gcp_linked_##entry, symbol;                                            \
@@ -98,7 +91,8 @@
 	.globl gcp_hook_##name;                                                        \
 	.hidden gcp_hook_##name;                                                       \
 	.type gcp_hook_##name, %function;                                              \
-	gcp_hook_##name: GCP_WORDS_JUMP(.Lrow_##name, table + (stream << 6))           \
+	gcp_hook_##name:                                                               \
+	GCP_NUMBER(.Lrow_##name + (table << 16) + (stream << 22), .Lwords);            \
 	.size gcp_hook_##name, . - gcp_hook_##name;
 
 	.section .rodata.gcp_rows, "a", %progbits
@@ -135,51 +129,6 @@ GCP_DRIVER_USED(GCP_X)
 GCP_RUNTIMES(GCP_V)
 #undef GCP_X
 GCP_HOOKS_BY_WORDS(GCP_BY_WORDS)
-	.cfi_endproc
-
-	/* The parameters as words, as many as the longest call has: those in registers, and
-	 * what is on the stack behind them. */
-	.p2align 4
-.Lwords:
-	.cfi_startproc
-#if defined(__x86_64__)
-	pushq %rbp
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset %rbp, 0
-	movq %rsp, %rbp
-	.cfi_def_cfa_register %rbp
-	subq $8, %rsp
-	.irp word, 48(%rbp), 40(%rbp), 32(%rbp), 24(%rbp), 16(%rbp), %r9, %r8, %rcx, %rdx, %rsi, %rdi
-	pushq \word
-	.endr
-	movl %r11d, %edi
-	movq %rsp, %rsi
-	call gcp_words_hook
-	leave
-	.cfi_def_cfa %rsp, 8
-#else
-	stp x29, x30, [sp, #-112]!
-	.cfi_adjust_cfa_offset 112
-	.cfi_rel_offset x29, 0
-	.cfi_rel_offset x30, 8
-	mov x29, sp
-	ldp x9, x10, [sp, #112]
-	ldr x11, [sp, #128]
-	stp x0, x1, [sp, #16]
-	stp x2, x3, [sp, #32]
-	stp x4, x5, [sp, #48]
-	stp x6, x7, [sp, #64]
-	stp x9, x10, [sp, #80]
-	str x11, [sp, #96]
-	mov w0, w16
-	add x1, sp, #16
-	bl gcp_words_hook
-	ldp x29, x30, [sp], #112
-	.cfi_restore x29
-	.cfi_restore x30
-	.cfi_adjust_cfa_offset -112
-#endif
-	ret
 	.cfi_endproc
 
 	.section .note.GNU-stack, "", %progbits

@@ -43,6 +43,7 @@ GCP_RUNTIMES(GCP_V)
 /* hooks_launch.c: the hooks of tables "by words" (symbols.list). exports_stubs.S brings
  * a call there with its parameters as words, as many as the longest call has: those
  * behind its last parameter are whatever the caller's registers and stack held. */
+enum { GCP_WORDS_MOST = 11 };
 struct gcp_call_words {
 	uint64_t *at;
 	uint32_t table; /* GCP_TABLE_... */
@@ -52,8 +53,6 @@ struct gcp_call_words {
 	const char *name, *base; /* its */
 };
 #define GCP_WORD(words, n) ((void *)(uintptr_t)(words)->at[n])
-/* what: the row (16 bits), the table (6), which word is the stream (11: none). */
-CUresult gcp_words_hook(uint32_t what, uint64_t *at);
 /* Calls the real function. */
 static inline CUresult gcp_words_call(const struct gcp_call_words *words)
 {

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "dlsym.h"
 #include "hooks.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
@@ -131,12 +132,14 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 	return sync ? gcp_sync_memops_wait(result, words, per_thread) : result;
 }
 
-CUresult gcp_words_hook(uint32_t what, uint64_t *at)
+/* what: the row (16 bits), the table (6), which word is the stream (11: none). */
+struct gcp_route gcp_words_hook(uint32_t what, const struct gcp_kept *kept)
 {
+	uint64_t at[GCP_WORDS_MOST];
 	const struct gcp_row *row = &gcp_rows[what & 0xffff];
 	struct gcp_call_words words = {.at = at,
 				       .table = what >> 16 & 63,
-				       .in_stream = what >> 22 < 11,
+				       .in_stream = what >> 22 < GCP_WORDS_MOST,
 				       .name = gcp_row_name(row),
 				       .base = gcp_row_base(row)};
 	void **real = gcp_row_slot(what & 0xffff);
@@ -144,6 +147,9 @@ CUresult gcp_words_hook(uint32_t what, uint64_t *at)
 	CUresult result = (CUresult)(call >> 32);
 
 	assert(row->entry && row < gcp_rows + GCP_ROWS_DRIVER);
+	memcpy(at, kept->words, sizeof(kept->words));
+	memcpy((char *)at + sizeof(kept->words), kept->stack,
+	       sizeof(at) - sizeof(kept->words));
 	words.real = *real;
 	if (words.in_stream)
 		words.stream = (CUstream)(uintptr_t)at[what >> 22];
@@ -151,5 +157,6 @@ CUresult gcp_words_hook(uint32_t what, uint64_t *at)
 		result = words_run(&words, row->flags != 0);
 	else if ((uint32_t)call == GCP_HOOK_NONE)
 		result = gcp_words_call(&words);
-	return gcp_call_end_slow(call, result);
+	result = gcp_call_end_slow(call, result);
+	return (struct gcp_route){NULL, (void *)(uintptr_t)result};
 }
