@@ -20,17 +20,16 @@
  * its way, and never before what the program submitted during the capture is completed.
  * The first the caller knows, the second is asked here.
  *
- * A lane is as large as the largest graph that it has had. What its graphs of now do
- * not need goes back when memory is out. The last graph of a lane takes its memory
- * along when it ends: it is free behind a fence, where it was, and the next capture
- * finds it there and need map nothing.
+ * A lane is as large as the largest of its graphs: what none of them is mapped to any
+ * more goes back. The last graph of a lane takes its memory along when it ends: it is
+ * free behind a fence, where it was, and the next capture finds it there and need map
+ * nothing.
  *
  * A graph's scratch moves from one lane to another, at first from one that it is alone
- * in. Handles are whole, so each run of scratch takes the largest handles that fit,
- * those of the lane first; what is missing comes from the lane that the heap leaves, as
- * far as no other heap is mapped to it, and is made new in the end, as for a capture
- * (handle.c): small enough for shorter runs. So two lanes never hold more than their
- * graphs would by themselves because one has moved.
+ * in, whose handles it takes along. Handles are whole, so each run of scratch takes the
+ * largest handles that fit, those of the lane first, then those that the heap brings;
+ * what is missing is made new, as for a capture (handle.c): small enough for shorter
+ * runs. If there is no memory the heap is mapped to its old lane again.
  *
  * vmm_lock guards lanes. It is held over calls of the driver, which never wait for the
  * device.
@@ -46,7 +45,7 @@ static bool stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
 {
 	uint32_t room = stack->count + more;
 	GCP_KEEP_ERRNO;
-	uint64_t *handles;
+	struct gcp_lane_handle *handles;
 
 	if (room <= stack->room)
 		return true;
@@ -77,16 +76,7 @@ static void lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
 	struct gcp_lane_stack *stack = &lane->stacks[chunks];
 
 	assert(stack->count < stack->room);
-	stack->handles[stack->count++] = handle;
-}
-
-/* Gives the handles back that stand at `from` and above. */
-static void lane_release(struct gcp_lane *lane, uint32_t size, uint32_t from)
-{
-	struct gcp_lane_stack *stack = &lane->stacks[size];
-
-	while (stack->count > from)
-		(void)GCP_CALL(lane->pool, vm_release, stack->handles[--stack->count]);
+	stack->handles[stack->count++] = (struct gcp_lane_handle){handle, 0};
 }
 
 /* Counts what the lane has by now. */
@@ -102,24 +92,17 @@ static void lane_count(struct gcp_lane *lane)
 	bytes_change_locked(lane, (int64_t)(bytes - lane->bytes));
 }
 
-/* How many handles of that size the lane's heaps are mapped to; but for this one. */
-static uint32_t lane_used_by(const struct gcp_lane *lane, uint32_t size,
-			     const struct gcp_heap *except)
-{
-	const struct gcp_heap *heap;
-	uint32_t used = 0;
-
-	TAILQ_FOREACH (heap, &lane->heaps, lane_link)
-		if (heap != except && heap->lane_used[size] > used)
-			used = heap->lane_used[size];
-	return used;
-}
-
-/* Gives back what no heap is mapped to. */
+/* Gives back what no heap is mapped to, and counts the rest. */
 static void unused_release(struct gcp_lane *lane)
 {
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		lane_release(lane, size, lane_used_by(lane, size, NULL));
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
+		struct gcp_lane_stack *stack = &lane->stacks[size];
+
+		while (stack->count > 0 &&
+		       stack->handles[stack->count - 1].last_of == 0) /* X9 */
+			(void)GCP_CALL(lane->pool, vm_release,
+				       stack->handles[--stack->count].handle);
+	}
 	lane_count(lane);
 }
 
@@ -137,6 +120,22 @@ static int lane_unmap(struct gcp_heap *heap)
 	return result;
 }
 
+/* The last handle of that size that the heap is mapped to. */
+static struct gcp_lane_handle *last_handle(const struct gcp_heap *heap, uint32_t size)
+{
+	return &heap->lane->stacks[size].handles[heap->lane_used[size] - 1];
+}
+
+/* The heap is mapped to the first `lane_used` handles. */
+static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane)
+{
+	heap->lane = lane;
+	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		if (heap->lane_used[size] > 0)
+			last_handle(heap, size)->last_of++;
+}
+
 /* The heap is in no lane any more. */
 static void lane_leave(struct gcp_heap *heap)
 {
@@ -150,10 +149,20 @@ static void lane_leave(struct gcp_heap *heap)
 			if (chunks[i].handle)
 				chunks[i].handle = GCP_CHUNK_MOVED;
 	}
+	for (uint32_t size = 1; heap->lane && size <= GCP_HANDLE_MOST; size++)
+		if (heap->lane_used[size] > 0)
+			last_handle(heap, size)->last_of--;
 	if (heap->lane)
 		TAILQ_REMOVE(&heap->lane->heaps, heap, lane_link);
 	heap->lane = NULL;
 	memset(heap->lane_used, 0, sizeof(heap->lane_used));
+}
+
+/* No other heap is in its lane. */
+static bool is_alone(struct gcp_heap *heap)
+{
+	return heap->lane && TAILQ_FIRST(&heap->lane->heaps) == heap &&
+	       !TAILQ_NEXT(heap, lane_link);
 }
 
 /* --- lanes -------------------------------------------------------------------- */
@@ -262,10 +271,11 @@ static bool block_fits(struct gcp_lane *lane, const struct gcp_block *block)
 	const struct gcp_chunk *chunks = block->segment->chunks;
 	uint64_t first, count = gcp_block_handles(block, &first);
 
-	for (uint64_t i = first; i < first + count; i += chunks[i].count)
-		if (chunks[i].count > GCP_HANDLE_MOST ||
-		    !stack_reserve(&lane->stacks[chunks[i].count], (uint32_t)count))
+	for (uint64_t i = first; i < first + count; i += chunks[i].count) {
+		assert(chunks[i].count <= GCP_HANDLE_MOST);
+		if (!stack_reserve(&lane->stacks[chunks[i].count], (uint32_t)count))
 			return false;
+	}
 	return count > 0;
 }
 
@@ -311,8 +321,7 @@ int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 		/* The lane is made of this heap, which is mapped to all handles. */
 		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 			heap->lane_used[size] = lane->stacks[size].count;
-		heap->lane = lane;
-		TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
+		lane_join(heap, lane);
 		lane_count(lane);
 	}
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
@@ -341,172 +350,117 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 	return bytes - lane->bytes;
 }
 
-/* How many handles of each size are taken from where. */
-enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
-struct tiling {
-	uint32_t there[SOURCES][GCP_HANDLE_MOST + 1];
-	uint32_t taken[SOURCES][GCP_HANDLE_MOST + 1];
-};
-
-/* --- which handle goes where -------------------------------------------------- */
-
-/* Chooses a handle for what is left of a run: the largest one that fits. */
-static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
-		     enum source *ret_source)
-{
-	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST, size;
-
-	for (enum source source = FROM_LANE; source < FROM_DRIVER; source++)
-		for (size = most; size > 0; size--)
-			if (tiling->taken[source][size] < tiling->there[source][size]) {
-				tiling->taken[source][size]++;
-				*ret_source = source;
-				return size;
-			}
-	size = gcp_handle_chunks(run);
-	size = size < most ? size : most;
-	tiling->taken[FROM_DRIVER][size]++;
-	*ret_source = FROM_DRIVER;
-	return size;
-}
-
 /* --- moving ------------------------------------------------------------------- */
 
-/* Makes what the plan wants, at the end of each stack, behind what comes from the lane
- * that is left. An error: nothing is made. */
-static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
+/* How many handles of each size a lane had. */
+struct counts {
+	uint32_t of[GCP_HANDLE_MOST + 1];
+};
+
+/* Maps a handle to what is left of a run: the largest one that fits, first of those
+ * that the lane had `before`; or a new one. */
+static int handle_map(struct gcp_lane *lane, struct gcp_heap *heap,
+		      const struct counts *before, const struct gcp_block *block,
+		      uint64_t at)
 {
 	struct gcp_pool *pool = lane->pool;
-	uint64_t bytes = 0, handle;
-	uint32_t before[GCP_HANDLE_MOST + 1];
-	int result = 0;
-
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
-		before[size] = lane->stacks[size].count;
-		bytes += tiling->taken[FROM_DRIVER][size] * (uint64_t)size * GCP_CHUNK;
-		if (!stack_reserve(&lane->stacks[size],
-				   tiling->taken[FROM_DRIVER][size] +
-				       tiling->taken[FROM_LEFT][size]))
-			return -ENOMEM;
-	}
-	if (bytes > 0 && !gcp_quota_allows(pool, bytes))
-		return GCP_CUDA_OUT_OF_MEMORY;
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result == 0; size++)
-		for (uint32_t i = 0;
-		     i < tiling->taken[FROM_DRIVER][size] && result == 0; i++) {
-			result = GCP_CALL(pool, vm_create, pool->device,
-					  size * (uint64_t)GCP_CHUNK, &handle);
-			if (result == 0)
-				lane_add(lane, handle, size);
-		}
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result != 0; size++)
-		lane_release(lane, size, before[size]);
-	return result;
-}
-
-static int block_map(struct gcp_lane *lane, struct gcp_block *block,
-		     const uint32_t first[SOURCES][GCP_HANDLE_MOST + 1],
-		     struct tiling *tiling)
-{
-	struct gcp_pool *pool = lane->pool;
-	uint64_t count, done = 0;
+	uint64_t count, handle;
 	struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
-	int result = 0;
+	uint32_t *used = heap->lane_used, size, most;
+	int result;
 
-	while (result == 0 && done < count) {
-		enum source source;
-		uint32_t size = tile(tiling, count, count - done, &source);
-		uint32_t index = first[source][size] + tiling->taken[source][size] - 1;
-
-		assert(index < lane->stacks[size].count);
-		result = GCP_CALL(pool, vm_map, block->addr + done * GCP_CHUNK,
-				  size * (uint64_t)GCP_CHUNK,
-				  lane->stacks[size].handles[index]);
-		if (result == 0)
-			gcp_chunks_set(&chunks[done], lane->stacks[size].handles[index],
-				       size);
-		done += size;
+	most = count - at < GCP_HANDLE_MOST ? (uint32_t)(count - at) : GCP_HANDLE_MOST;
+	for (size = most; size > 0 && used[size] >= before->of[size];)
+		size--;
+	if (size == 0)
+		for (size = most; size > 0 && used[size] == lane->stacks[size].count;)
+			size--;
+	if (size == 0) {
+		size = gcp_handle_chunks(count);
+		size = size < most ? size : most;
+		if (!stack_reserve(&lane->stacks[size], 1))
+			return -ENOMEM;
+		if (!gcp_quota_allows(pool, size * (uint64_t)GCP_CHUNK))
+			return GCP_CUDA_OUT_OF_MEMORY;
+		result = GCP_CALL(pool, vm_create, pool->device,
+				  size * (uint64_t)GCP_CHUNK, &handle);
+		if (result != 0)
+			return result;
+		lane_add(lane, handle, size);
+		lane_count(lane);
 	}
+	handle = lane->stacks[size].handles[used[size]++].handle;
+	result = GCP_CALL(pool, vm_map, block->addr + at * GCP_CHUNK,
+			  size * (uint64_t)GCP_CHUNK, handle);
 	if (result == 0)
-		result =
-		    GCP_CALL(pool, vm_open, pool->device, block->addr, block->size);
+		gcp_chunks_set(&chunks[at], handle, size);
 	return result;
 }
 
-/* Follows the plan once more, now that all of it is in the lane: what was the lane's,
- * then what was made, then what was left. */
-static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
-		       const struct tiling *plan)
+/* Maps a heap that is in no lane to this one. An error: it is mapped to nothing. */
+static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
+		    const struct counts *before)
 {
-	uint32_t first[SOURCES][GCP_HANDLE_MOST + 1] = {{0}};
-	struct tiling tiling = *plan;
+	struct gcp_pool *pool = lane->pool;
 	struct gcp_block *block;
 	int result = 0;
 
-	memset(tiling.taken, 0, sizeof(tiling.taken));
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
-		first[FROM_DRIVER][size] = plan->there[FROM_LANE][size];
-		first[FROM_LEFT][size] =
-		    first[FROM_DRIVER][size] + plan->taken[FROM_DRIVER][size];
-	}
-	TAILQ_FOREACH (block, &heap->unmapping, link)
+	assert(!heap->lane);
+	TAILQ_FOREACH (block, &heap->unmapping, link) {
+		uint64_t count, at = 0;
+		const struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+
+		for (; at < count && result == 0; at += chunks[at].count)
+			result = handle_map(lane, heap, before, block, at);
 		if (result == 0)
-			result = block_map(lane, block, first, &tiling);
+			result = GCP_CALL(pool, vm_open, pool->device, block->addr,
+					  block->size);
+	}
+	if (result == 0) {
+		lane_join(heap, lane);
+	} else {
+		(void)lane_unmap(heap);
+		lane_leave(heap);
+	}
 	return result;
 }
 
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
 {
 	struct gcp_pool *pool = lane->pool;
-	const struct gcp_block *block;
-	struct tiling plan;
+	struct counts before, none = {{0}};
 	struct gcp_lane *from;
-	enum source source;
 	int result;
 
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	from = heap->lane;
+	takes &= is_alone(heap);
 	assert(heap->pool == pool);
-	if (lane->gone || from == lane)
-		return lane->gone ? -ESTALE : 0;
-	plan = (struct tiling){.there = {{0}}};
+	if (lane->gone)
+		return -ESTALE;
+	if (from == lane)
+		return 0;
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
-		plan.there[FROM_LANE][size] = lane->stacks[size].count;
-		if (from && takes)
-			plan.there[FROM_LEFT][size] =
-			    from->stacks[size].count - lane_used_by(from, size, heap);
+		before.of[size] = lane->stacks[size].count;
+		if (takes &&
+		    !stack_reserve(&lane->stacks[size], from->stacks[size].count))
+			return -ENOMEM;
 	}
-	TAILQ_FOREACH (block, &heap->unmapping, link)
-		for (uint64_t run = block->size / GCP_CHUNK, left = run; left > 0;)
-			left -= tile(&plan, run, left, &source);
-	result = tiling_make(lane, &plan);
-	if (result != 0)
-		return result;
 	result = lane_unmap(heap);
 	lane_leave(heap);
-	/* Handles of the lane that is left are mapped nowhere by now: no heap that
-	 * stays there uses those at the end. */
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST && result == 0; size++)
-		for (uint32_t i = 0; i < plan.taken[FROM_LEFT][size]; i++)
-			lane_add(lane,
-				 from->stacks[size].handles[--from->stacks[size].count],
-				 size);
+	for (uint32_t size = 1; takes && size <= GCP_HANDLE_MOST; size++)
+		for (struct gcp_lane_stack *stack = &from->stacks[size];
+		     stack->count > 0; stack->count--)
+			lane_add(lane, stack->handles[stack->count - 1].handle, size);
 	if (result == 0)
-		result = scratch_map(lane, heap, &plan);
+		result = lane_map(lane, heap, &before);
+	if (result != 0 && from && !takes) /* all of its handles are there */
+		(void)lane_map(from, heap, &none);
 	if (from)
-		lane_count(from);
-	lane_count(lane);
-	if (result != 0) {
-		(void)lane_unmap(heap);
+		unused_release(from);
+	unused_release(lane);
+	if (result != 0)
 		return result;
-	}
-	/* The heap is mapped to all that the plan took: of each size first what was
-	 * there. */
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-		for (source = 0; source < SOURCES; source++)
-			heap->lane_used[size] += plan.taken[source][size];
-	heap->lane = lane;
-	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
 	gcp_mutex_lock(&pool->lock);
 	pool->stats.graph_remaps++;
 	gcp_mutex_unlock(&pool->lock);
@@ -527,16 +481,13 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	lane = heap->lane;
-	alone =
-	    lane && TAILQ_FIRST(&lane->heaps) == heap && !TAILQ_NEXT(heap, lane_link);
-	if (alone) { /* it has what it is mapped to, and the lane nothing */
-		unused_release(lane);
-		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-			lane->stacks[size].count = 0;
-		lane_count(lane);
-	} else {
+	alone = is_alone(heap);
+	for (uint32_t size = 1; alone && size <= GCP_HANDLE_MOST; size++)
+		lane->stacks[size].count = 0; /* they stay with the heap */
+	if (!alone)
 		lane_leave(heap);
-	}
+	if (lane)
+		unused_release(lane);
 	gcp_mutex_lock(&pool->lock);
 	epoch = gcp_timeline_stamp(pool);
 	TAILQ_CONCAT(&list, &heap->unmapping, link);

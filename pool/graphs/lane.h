@@ -8,14 +8,18 @@
 
 #include "../space/vmm.h"
 
-/* Handles of one size. */
+/* Handles of one size. `last_of`: so many heaps are mapped to this one, and to none
+ * above it. */
 struct gcp_lane_stack {
-	uint64_t *handles;
+	struct gcp_lane_handle {
+		uint64_t handle;
+		uint32_t last_of;
+	} * handles;
 	uint32_t count, room;
 };
 
 /*  X8 of each size a heap is mapped to the first `lane_used` handles
- *  X9 what is above that of all its heaps is mapped nowhere */
+ *  X9 above that of all its heaps it has none */
 struct gcp_lane {
 	struct gcp_pool *pool;
 	uint64_t bytes;
