@@ -152,16 +152,6 @@ bool gcp_handle_library_pooled(struct gcp_handle_library *library)
 	return state == GCP_HANDLE_LIBRARY_POOLED;
 }
 
-/* A container has dozens of variables that begin with CU or NV: this costs little. */
-static bool may_be_read(const char *variable)
-{
-	if (variable[0] == 'N')
-		return strncmp(variable, "NVIDIA_TF32", 11) == 0;
-	return variable[0] == 'C' && variable[1] == 'U' &&
-	       (variable[2] == 'B' || variable[2] == 'S' ||
-		(variable[2] == 'D' && variable[3] == 'N'));
-}
-
 uint64_t gcp_handle_environment(void)
 {
 	uint64_t sum = 0;
@@ -169,7 +159,8 @@ uint64_t gcp_handle_environment(void)
 	for (char *const *next = environ; next && *next; next++) {
 		uint64_t hash = 14695981039346656037u;
 
-		if (!may_be_read(*next))
+		if (strncmp(*next, "CU", 2) != 0 &&
+		    strncmp(*next, "NVIDIA_TF32", 11) != 0)
 			continue;
 		for (const char *c = *next; *c; c++)
 			hash = (hash ^ (unsigned char)*c) * 1099511628211u;
