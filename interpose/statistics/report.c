@@ -17,7 +17,9 @@ struct row {
 	enum kind kind;
 };
 
-#define GAUGE_COLUMNS "current peak allocated freed "
+static gcp_columns gauge_columns = {"current", "peak", "allocated", "freed", ""};
+static gcp_columns cost_columns = {"count", "ns", ""};
+static gcp_columns time_columns = {"count", "ns", "mean_ns", "min_ns", "max_ns", ""};
 
 static const struct row device_rows[] = {
 #define GAUGES_ROW(name, meaning)                                                      \
@@ -58,17 +60,17 @@ static void row_write(struct gcp_writer *writer, const struct row *row,
 
 	switch (row->kind) {
 	case GAUGE:
-		gcp_write_row(writer, row->name, row->meaning, GAUGE_COLUMNS, value);
+		gcp_write_row(writer, row->name, row->meaning, gauge_columns, value);
 		break;
 	case COUNTER:
 		gcp_write_number(writer, row->name, row->meaning, *value);
 		break;
 	case COST:
-		gcp_write_row(writer, row->name, row->meaning, "count ns ", value);
+		gcp_write_row(writer, row->name, row->meaning, cost_columns, value);
 		break;
 	case TIME:
 		gcp_write_row(
-		    writer, row->name, row->meaning, "count ns mean_ns min_ns max_ns ",
+		    writer, row->name, row->meaning, time_columns,
 		    (uint64_t[]){time->count, time->total_ns,
 				 time->count ? time->total_ns / time->count : 0,
 				 time->min_ns, time->max_ns});
@@ -85,9 +87,8 @@ static void rows_write(struct gcp_writer *writer, const struct row *rows, size_t
 		if (!calls && rows[i].kind >= COST) {
 			gcp_write_open(writer, "driver_calls", '{');
 			gcp_write_title(writer, "  driver calls",
-					rows[i].kind == COST
-					    ? "count ns "
-					    : "count ns mean_ns min_ns max_ns ");
+					rows[i].kind == COST ? cost_columns
+							     : time_columns);
 			calls = true;
 		}
 		row_write(writer, &rows[i], stats);
@@ -106,9 +107,9 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_write_open(writer, NULL, '{');
 	if (writer->json)
 		gcp_write_number(writer, "device", "", (uint64_t)device);
-	gcp_write_title(writer, text.bytes, "");
+	gcp_write_title(writer, text.bytes, NULL);
 	gcp_report_gpu(writer, device);
-	gcp_write_title(writer, "  memory", GAUGE_COLUMNS);
+	gcp_write_title(writer, "  memory", gauge_columns);
 	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
 	gcp_write_number(writer, "largest_free_bytes", "in one block",
 			 stats->largest_free_bytes);
@@ -121,7 +122,7 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 			     stats->reserved_bytes.current);
 	gcp_spilled_get(device, spilled);
 	gcp_write_row(writer, "spilled_bytes", "of the host (GCPOOL_SPILL)",
-		      GAUGE_COLUMNS, spilled);
+		      gauge_columns, spilled);
 	gcp_write_number(writer, "spills", "blocks that got some", spilled[4]);
 	gcp_write_close(writer, '}');
 }
@@ -131,14 +132,15 @@ static void host_write(struct gcp_writer *writer, const struct gcp_pinned_stats 
 	if (!writer->json && stats->hits + stats->misses == 0)
 		return;
 	gcp_write_open(writer, "host", '{');
-	gcp_write_title(writer, "pinned memory", GAUGE_COLUMNS);
+	gcp_write_title(writer, "pinned memory", gauge_columns);
 	rows_write(writer, host_rows, COUNT_OF(host_rows), stats);
 	gcp_write_close(writer, '}');
 }
 
 static void calls_write(struct gcp_writer *writer)
 {
-	static const char columns[] = "count failed bytes ns held_bytes ";
+	static gcp_columns columns = {"count", "failed",     "bytes",
+				      "ns",    "held_bytes", ""};
 
 	gcp_write_open(writer, "calls", '{');
 	gcp_write_title(writer, "passed through", columns);

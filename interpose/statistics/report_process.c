@@ -152,7 +152,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	char host[256] = "";
 	struct timespec now;
 
-	gcp_write_title(writer, "libgcpool", "");
+	gcp_write_title(writer, "libgcpool", NULL);
 	if (writer->json) {
 		gcp_write_number(writer, "schema", "", 3);
 		gcp_write_string(writer, "library", "libgcpool");

@@ -9,25 +9,11 @@
 
 #define ULL(number) ((unsigned long long)(number))
 
-enum { COLUMN = 16 }; /* the longest name of a column, and a 0 */
-
 static bool ends_with(const char *name, const char *end)
 {
 	size_t length = strlen(name), own = strlen(end);
 
 	return length >= own && strcmp(name + length - own, end) == 0;
-}
-
-/* The next name of `columns`, without the space behind it; its length, 0: none. */
-static size_t column_next(const char **columns, char name[COLUMN])
-{
-	size_t length = strcspn(*columns, " ");
-
-	assert(length < COLUMN);
-	memcpy(name, *columns, length);
-	name[length] = '\0';
-	*columns += length + ((*columns)[length] == ' ');
-	return length;
 }
 
 /* Of what cell_add shows in ms. */
@@ -39,10 +25,14 @@ static void name_of_ms(char *name)
 
 static void title_write(struct gcp_writer *writer)
 {
-	char name[COLUMN];
+	const char(*column)[12] = writer->columns;
 
+	assert(writer->title && !writer->json);
 	gcp_text_add(writer->text, "%-25s", writer->title);
-	while (column_next(&writer->columns, name)) {
+	for (; column && **column; column++) {
+		char name[12];
+
+		strcpy(name, *column);
 		name_of_ms(name);
 		gcp_text_add(writer->text, " %10s", name);
 	}
@@ -128,7 +118,7 @@ static void cell_write(struct gcp_writer *writer, const char *name, bool bytes,
 	gcp_text_add(writer->text, " %10s", inner.bytes);
 }
 
-void gcp_write_title(struct gcp_writer *writer, const char *title, const char *columns)
+void gcp_write_title(struct gcp_writer *writer, const char *title, gcp_columns columns)
 {
 	if (!writer->json) {
 		writer->title = title;
@@ -137,14 +127,12 @@ void gcp_write_title(struct gcp_writer *writer, const char *title, const char *c
 }
 
 void gcp_write_row(struct gcp_writer *writer, const char *name, const char *meaning,
-		   const char *columns, const uint64_t *values)
+		   gcp_columns columns, const uint64_t *values)
 {
 	bool bytes = name && ends_with(name, "_bytes"), any = writer->json;
-	const char *next = columns;
-	char column[COLUMN];
 
 	assert(!writer->line);
-	for (int i = 0; column_next(&next, column); i++)
+	for (int i = 0; *columns[i]; i++)
 		any |= values[i] != 0;
 	if (!any)
 		return;
@@ -152,11 +140,11 @@ void gcp_write_row(struct gcp_writer *writer, const char *name, const char *mean
 		gcp_write_open(writer, name, '{');
 	else
 		member_begin(writer, name);
-	for (int i = 0; column_next(&columns, column); i++)
+	for (int i = 0; *columns[i]; i++)
 		if (writer->json)
-			gcp_write_number(writer, column, "", values[i]);
+			gcp_write_number(writer, columns[i], "", values[i]);
 		else
-			cell_write(writer, column, bytes, values[i]);
+			cell_write(writer, columns[i], bytes, values[i]);
 	if (writer->json)
 		gcp_write_close(writer, '}');
 	else

@@ -12,16 +12,18 @@
 
 #include "../base/log.h"
 
+/* Names of columns, and an empty one. What is called ns is shown in ms, and what is
+ * called bytes, or is in a row of bytes, with its unit. */
+typedef const char gcp_columns[][12];
+
 struct gcp_writer {
 	struct gcp_text *text;
 	bool json;
-	bool comma;                  /* before the next member */
-	bool line;                   /* text: one is open */
-	const char *title, *columns; /* text: written before the next member */
+	bool comma;        /* before the next member */
+	bool line;         /* text: one is open */
+	const char *title; /* text: written before the next member, as the columns */
+	const char (*columns)[12];
 };
-
-/* Columns of a table, with a space behind each: "count ns ". What is called ns is
- * shown in ms, and what is called bytes, or is in a row of bytes, with its unit. */
 
 /* Member `name`, NULL in an array: an object ('{') or array ('['). In text nothing is
  * written. */
@@ -30,13 +32,13 @@ void gcp_write_open(struct gcp_writer *writer, const char *name, char bracket);
 void gcp_write_line(struct gcp_writer *writer, const char *name, char bracket);
 void gcp_write_close(struct gcp_writer *writer, char bracket);
 
-/* In text alone: the title of a table, and of its columns, if it has a row before
- * gcp_write_close. */
-void gcp_write_title(struct gcp_writer *writer, const char *title, const char *columns);
+/* In text alone: the title of a table, and of its columns (NULL: there are none), if it
+ * has a row before gcp_write_close. */
+void gcp_write_title(struct gcp_writer *writer, const char *title, gcp_columns columns);
 
 /* An object of numbers, with the names of the columns. */
 void gcp_write_row(struct gcp_writer *writer, const char *name, const char *meaning,
-		   const char *columns, const uint64_t *values);
+		   gcp_columns columns, const uint64_t *values);
 void gcp_write_number(struct gcp_writer *writer, const char *name, const char *meaning,
 		      uint64_t value);
 /* Nothing if the string is empty. What is not UTF-8 becomes the replacement character,
