@@ -171,6 +171,17 @@ static int take_ready(struct gcp_request *request)
 
 /* --- gathered ----------------------------------------------------------------- */
 
+/* Returns true if the request's heap, that of a pool, is so small (32 MiB) that more
+ * memory is cheaper than a fence for a few blocks each. */
+static bool is_heap_small(const struct gcp_request *request)
+{
+	const struct gcp_pool *pool = request->heap->pool;
+
+	return !request->heap->private && !gcp_pool_is_tight(pool) &&
+	       atomic_load(&pool->reserved_hint) + request->size <=
+		   (uint64_t)GCP_HANDLE_MOST * GCP_CHUNK;
+}
+
 /* Blocks in the caches of threads may be the room that is needed, and frees that wait
  * for others to share their fence: mapping memory costs more than a fence and empty
  * caches. But many threads would each take from all others what they need next: there
@@ -186,7 +197,8 @@ static int take_gathered(struct gcp_request *request)
 		   (pool->vmm && (private || empties || gcp_pool_is_tight(pool)));
 	int result = 0;
 
-	if (!all && (private || !(empties || gcp_pool_has_grown(pool))))
+	if (is_heap_small(request) ||
+	    (!all && (private || !(empties || gcp_pool_has_grown(pool)))))
 		return 0;
 	gcp_cache_add_counted(pool);
 	if (all && gcp_timeline_filled(&pool->timeline) > 0)

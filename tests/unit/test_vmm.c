@@ -56,6 +56,22 @@ static void checkerboard(gcp_addr *blocks)
 	must_be_sound();
 }
 
+/* A fence for every other turn costs more than the turn. */
+TEST_OF_DRIVER(a_loop_of_one_block_grows_rather_than_to_close_epochs)
+{
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.backend = GCP_BACKEND_MAPPED;
+	fake_open(&config);
+	uint64_t records = fake.records;
+	for (int i = 0; i < 1000; i++)
+		must_free(must_alloc(pool, MIB));
+	assert_true(fake.records - records < 1000 / 10);
+	assert_true(fake.memory_used <= 32 * MIB);
+	must_be_sound();
+}
+
 TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 {
 	gcp_addr blocks[BLOCKS], large;
