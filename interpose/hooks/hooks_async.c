@@ -4,7 +4,7 @@
  *
  * Memory of a device's default pool comes from the pool of the stream's context, as
  * memory of cuMemAlloc does; what was freed in a stream serves the next allocation in
- * it at once (pool/cache/stream_cache.c). To CUDA go, untouched: streams that capture
+ * it at once (pool/cache/cache.c). To CUDA go, untouched: streams that capture
  * (their graphs get memory nodes), other pools (async_pools.c), contexts that are no
  * device's primary one (CUDA's pools outlive them, ours do not), those that refuse
  * fences, and everything if GCPOOL_ASYNC=0.

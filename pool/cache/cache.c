@@ -8,6 +8,8 @@
  * passes freely. Blocks wait in magazines, one for each class (cache.h); each carries
  * its epoch, so a cached block is no more ready than any other.
  *
+ * What was freed in a stream waits for that stream, in bins by stream and size.
+ *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
  * the common heap. At thread exit all of it does. All caches are emptied before the
@@ -17,8 +19,10 @@
 
 #include <stdlib.h>
 
-/* All caches are emptied when the pool has grown by so much since. */
-enum { FLUSH_GROWTH = 64 << 20 };
+enum {
+	FLUSH_GROWTH = 64 << 20, /* since all caches were emptied: they are again */
+	BLOCKS_TO_PASS = 4,      /* in a bin of streams */
+};
 
 __thread struct gcp_tls gcp_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -142,6 +146,25 @@ static void loaded_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
 	gcp_chain_init(loaded);
 }
 
+static void streamed_drain(struct gcp_cache *cache, struct gcp_chain *chain)
+{
+	int64_t bytes = 0;
+
+	for (int i = 0; i < GCP_STREAM_BINS; i++) {
+		struct gcp_block *block;
+
+		while ((block = cache->streamed[i])) {
+			cache->streamed[i] = block->next;
+			block->async = false;
+			block->next = NULL;
+			bytes += (int64_t)block->size;
+			gcp_chain_append(chain, block, &block->next, 1);
+		}
+	}
+	gcp_cache_held_add(cache, -bytes);
+	(void)gcp_timeline_fill(cache->pool, bytes, 0);
+}
+
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
 	uint32_t i = cache->pool->pools->classes.count;
@@ -154,7 +177,7 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 		load_previous(magazine);
 		loaded_drain(cache, magazine, chain);
 	}
-	gcp_stream_cache_drain(cache, chain);
+	streamed_drain(cache, chain);
 	assert(gcp_cache_bytes(cache) == 0); /* M1 */
 }
 
@@ -351,6 +374,82 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
 	return blocks ? blocks : 1;
 }
 
+/* --- streams ---------------------------------------------------------------------- */
+
+static struct gcp_block **bin_of(struct gcp_cache *cache, uint64_t stream,
+				 uint64_t size)
+{
+	const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
+
+	if (size >= GCP_WHOLE_LEAST)
+		size = gcp_round_up(size, GCP_CHUNK);
+	size = (stream * odd + size / GCP_UNIT) * odd >> 32;
+	return &cache->streamed[size % GCP_STREAM_BINS];
+}
+
+/* cache->own is held. */
+static struct gcp_block *bin_take(struct gcp_block **link, uint64_t stream,
+				  uint64_t size)
+{
+	for (int i = 0; *link && i < BLOCKS_TO_PASS; i++, link = &(*link)->next) {
+		struct gcp_block *block = *link;
+
+		if (block->stream != stream || !gcp_block_suits(block, size))
+			continue;
+		*link = block->next;
+		return block;
+	}
+	return NULL;
+}
+
+void gcp_cache_number(struct gcp_cache *cache, struct gcp_block *block)
+{
+	if (cache->serial % GCP_SERIALS == 0)
+		cache->serial = atomic_fetch_add_explicit(
+		    &cache->pool->pools->serials, GCP_SERIALS, memory_order_relaxed);
+	__atomic_store_n(&block->serial, cache->serial++, __ATOMIC_RELAXED);
+}
+
+struct gcp_block *gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stream,
+					  uint64_t size, uint64_t requested)
+{
+	gcp_owner_lock(&cache->own);
+	struct gcp_block *block = bin_take(bin_of(cache, stream, size), stream, size);
+	if (block) {
+		gcp_cache_number(cache, block);
+		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
+	}
+	if (block && gcp_cache_give(cache, block, requested))
+		gcp_cache_counted(cache);
+	else
+		gcp_owner_unlock(&cache->own);
+	return block;
+}
+
+bool gcp_cache_put_streamed(struct gcp_cache *cache, uint64_t stream,
+			    struct gcp_block *block, struct gcp_chain *excess)
+{
+	assert(block->async && atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5 */
+	struct gcp_block **bin = bin_of(cache, stream, block->size);
+	int64_t limit = gcp_cache_most(cache->pool), size = (int64_t)block->size;
+
+	if (size > limit / 2)
+		return false;
+	gcp_owner_lock(&cache->own);
+	if (gcp_cache_bytes(cache) + size > limit)
+		streamed_drain(cache, excess);
+	gcp_stats_delta_async(&cache->delta, -(int64_t)block->requested);
+	gcp_stats_delta_free(&cache->delta, block->requested, block->size);
+	block->stream = stream;
+	block->next = *bin;
+	*bin = block;
+	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
+	gcp_owner_unlock(&cache->own);
+	if (full)
+		gcp_cache_merge_stats(cache);
+	return true;
+}
+
 /* --- for others ------------------------------------------------------------------- */
 
 void gcp_caches_announce(struct gcp_pool *pool)
@@ -478,7 +577,6 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_cache_merge_stats(cache);
 	gcp_chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);
-	gcp_stream_cache_destroy(cache);
 	free(cache);
 }
 

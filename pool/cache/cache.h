@@ -15,7 +15,6 @@
 #define GCP_POOL_CACHE_H
 
 #include "../space/vmm.h"
-#include "stream_cache.h"
 
 /* CACHED blocks by ->next, oldest first. One that was emptied from its begin has a
  * `last` of no use. */
@@ -33,6 +32,11 @@ struct gcp_magazine {
 	uint32_t batch; /* so many are left for others at once, or 0 */
 	uint32_t seen;  /* loaded.count when that was done last; UINT32_MAX: some
 			 * were wanted since */
+};
+
+enum {
+	GCP_STREAM_BINS = 512, /* by stream and size */
+	GCP_SERIALS = 1 << 16, /* that a thread takes at once */
 };
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
@@ -54,7 +58,8 @@ struct gcp_cache {
 	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
 			* held, or was counted */
 	struct gcp_stats_delta delta;
-	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
+	/* Blocks that it freed in a stream, the latest first. */
+	struct gcp_block *streamed[GCP_STREAM_BINS];
 	uint64_t serial; /* the next async block's; GCP_SERIALS divides it: none */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_cache *next;          /* of the thread; no lock: the owner's */
@@ -119,6 +124,22 @@ int64_t gcp_chain_bytes(const struct gcp_chain *chain);
 void gcp_chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 		      struct gcp_block **last, uint32_t count);
+
+/* --- memory in the order of streams ----------------------------------------------- */
+
+/* A block of exactly `size` that the calling thread freed in `stream`, now USED; NULL:
+ * it has none. Takes cache->own. */
+struct gcp_block *gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stream,
+					  uint64_t size, uint64_t requested);
+/* Tells a stream-ordered allocation from every other one. cache->own is held. */
+void gcp_cache_number(struct gcp_cache *cache, struct gcp_block *block);
+/* Keeps a block that is CACHED by the caller; false: it is still the caller's. Blocks
+ * on `excess` are for the heap in any case. Takes cache->own. */
+bool gcp_cache_put_streamed(struct gcp_cache *cache, uint64_t stream,
+			    struct gcp_block *block, struct gcp_chain *excess);
+/* Takes back a block that is CACHED by the caller and was stream-ordered. 0: the stream
+ * is not known. As gcp_pools_free. */
+int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream);
 
 /* --- the hot path --------------------------------------------------------------- */
 
@@ -192,21 +213,28 @@ bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block, uint32_t in
 /* The slow half, if gcp_cache_push has returned true. */
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index);
 
-/* Leaves the cache after gcp_cache_pop has returned true. Returns 0. */
+/* Leaves the cache after gcp_cache_give has returned true. Returns 0. */
 int gcp_cache_counted(struct gcp_cache *cache);
 
-/* `block` is the head of `loaded`, and ready, and becomes USED. Returns true if a net
- * count has passed its high. cache->own is held. */
+/* A block that has left its list becomes USED. Returns true if a net count has passed
+ * its high. cache->own is held. */
+static inline bool gcp_cache_give(struct gcp_cache *cache, struct gcp_block *block,
+				  uint64_t requested)
+{
+	/* blocks.c may be looking. */
+	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
+	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
+	return gcp_stats_delta_alloc(&cache->delta, requested, block->size);
+}
+
+/* The same of `block`, which is the head of `loaded`, and ready. */
 static inline bool gcp_cache_pop(struct gcp_cache *cache, struct gcp_magazine *magazine,
 				 struct gcp_block *block, uint64_t requested)
 {
 	assert(block == magazine->loaded.first);
 	magazine->loaded.first = block->next;
 	magazine->loaded.count--;
-	/* blocks.c may be looking. */
-	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
-	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
-	return gcp_stats_delta_alloc(&cache->delta, requested, block->size);
+	return gcp_cache_give(cache, block, requested);
 }
 
 /* The thread has freed the block into cache->epoch. cache->own is held. */

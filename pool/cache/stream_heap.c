@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * stream_heap.c - an allocation in a stream takes what was freed in that stream and
- * waits in the heap for its epoch, which it need not wait for (stream_cache.c).
+ * waits in the heap for its epoch, which it need not wait for (stream_alloc.c).
  *
  * Called by take.c, with pool->lock held, when nothing is ready. Never calls the
  * driver.

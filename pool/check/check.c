@@ -376,17 +376,15 @@ static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
 /* Blocks that wait in their stream's cache. */
 static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
 {
-	for (int i = 0; i < GCP_STREAM_SLOTS; i++)
-		for (int bin = 0; cache->streams[i] && bin < GCP_STREAM_BINS; bin++) {
-			struct gcp_block *block = cache->streams[i]->bins[bin];
+	for (int bin = 0; bin < GCP_STREAM_BINS; bin++) {
+		struct gcp_block *block = cache->streamed[bin];
 
-			for (; block; block = block->next) {
-				GCP_MUST(block->async,
-					 "B9: a block of a stream's cache is not "
-					 "stream-ordered");
-				*bytes += (int64_t)block->size;
-			}
+		for (; block; block = block->next) {
+			GCP_MUST(block->async, "B9: a block of a stream's cache is not "
+					       "stream-ordered");
+			*bytes += (int64_t)block->size;
 		}
+	}
 	return NULL;
 }
 

@@ -26,7 +26,7 @@
  * it counts as freed in the stream that it was allocated in.
  *
  * A thread keeps the blocks that it freed, by stream and size, within the bound of its
- * cache (stream_cache.c); what is beyond goes to the heap, marked with its stream, and
+ * cache (cache.c); what is beyond goes to the heap, marked with its stream, and
  * waits there for its epoch or for that stream.
  *
  * Rules of stream-ordered memory:
@@ -85,7 +85,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 {
 	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
 	struct gcp_chain excess;
-	bool full = false, due = limit_is_due(pool, block->size);
+	bool due = limit_is_due(pool, block->size);
 	/* An epoch is closed when a free finds it full already: what the stream takes
 	 * again before that leaves it as it was, and one large block that goes back
 	 * and forth needs no fence. */
@@ -96,10 +96,8 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	assert(block->async); /* U1: else its uses are in no stream's order */
 	gcp_chain_init(&excess);
 	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
-	if (!cache || !gcp_stream_cache_put(cache, stream, block, &excess, &full))
+	if (!cache || !gcp_cache_put_streamed(cache, stream, block, &excess))
 		block_to_heap(pool, block, stream);
-	if (full)
-		gcp_cache_merge_stats(cache);
 	gcp_chain_to_heap(pool, &excess);
 	if (filled || due)
 		result = gcp_timeline_close_early(pool, !due);
@@ -120,7 +118,7 @@ static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
 	block->stream = stream;
 	if (cache) {
 		gcp_owner_lock(&cache->own);
-		gcp_stream_cache_number(cache, block);
+		gcp_cache_number(cache, block);
 		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
 		gcp_owner_unlock(&cache->own);
 		return;
@@ -164,7 +162,6 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 {
 	struct gcp_block *block = NULL;
 	struct gcp_request request;
-	bool full = false;
 	int result = gcp_request_init(&request, &pool->common, bytes + margin);
 
 	if (result != 0)
@@ -174,15 +171,13 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 	order->crossed = false;
 	struct gcp_cache *cache = order->stream ? gcp_cache_of_thread(pool) : NULL;
 	if (cache)
-		block = gcp_stream_cache_take(cache, order->stream, request.size, bytes,
-					      &full);
+		block =
+		    gcp_cache_take_streamed(cache, order->stream, request.size, bytes);
 	if (!block && cache && order->also) {
-		block = gcp_stream_cache_take(cache, order->also, request.size, bytes,
-					      &full);
+		block =
+		    gcp_cache_take_streamed(cache, order->also, request.size, bytes);
 		order->crossed = block;
 	}
-	if (full)
-		gcp_cache_merge_stats(cache);
 	if (!block)
 		return alloc_slow(pool, &request, order, ret_addr);
 	block->stream = order->named ? 0 : order->stream;
