@@ -633,48 +633,34 @@ static void primary_unclaim(CUdevice device)
 	pthread_cond_broadcast(&contexts_moved);
 }
 
-static void primary_seen(CUcontext ctx, CUdevice device)
-{
-	struct gcp_context *context;
-
-	gcp_contexts_seen(ctx, GCP_CONTEXT_PRIMARY);
-	GCP_LOCKED(&gcp_contexts_lock);
-	context = contexts_find(ctx);
-	if (context)
-		context->device = device;
-}
-
-/* Within a call of this thread that moves it, which tells of it when it returns. */
-static CUresult primary_retain_within(CUcontext *ret_ctx, CUdevice device)
-{
-	bool anew = !primary_active(device);
-	CUresult result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	GCP_LOCKED(&gcp_contexts_lock);
-	assert(primary_moves_here(device));
-	primary_retains[device]++;
-	primaries[device].anew |= anew;
-	contexts_changed();
-	return result;
-}
-
+/* Within a call of this thread that moves it, that one tells of it when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 {
-	CUresult result;
+	struct gcp_context *context;
 
 	if (device < 0 || device >= DEVICES_MAX)
 		return gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 	GCP_CANCEL_LATER;
-	if (!primary_claim(device))
-		return primary_retain_within(ret_ctx, device);
-	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-	if (result == CUDA_SUCCESS && ret_ctx) {
-		primary_seen(*ret_ctx, device);
+	bool claimed = primary_claim(device),
+	     anew = !claimed && !primary_active(device);
+	CUresult result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
+
+	if (result == CUDA_SUCCESS && claimed)
+		gcp_contexts_seen(*ret_ctx, GCP_CONTEXT_PRIMARY);
+	gcp_mutex_lock(&gcp_contexts_lock);
+	assert(primary_moves_here(device));
+	if (result == CUDA_SUCCESS) {
 		primary_retains[device]++;
+		primaries[device].anew |= anew;
+		context = claimed ? contexts_find(*ret_ctx) : NULL;
+		if (context)
+			context->device = device;
+		if (anew)
+			contexts_changed();
 	}
-	primary_unclaim(device);
+	gcp_mutex_unlock(&gcp_contexts_lock);
+	if (claimed)
+		primary_unclaim(device);
 	return result;
 }
 

@@ -66,15 +66,11 @@ CUresult gcp_event_create(CUcontext ctx, CUevent *ret_event)
 CUresult gcp_event_query(CUcontext ctx, CUevent event)
 {
 	CUresult result = gcp_real.cuEventQuery(event);
-	struct gcp_ctx_scope scope;
 
 	assert(ctx && event);
-	if (result != CUDA_ERROR_INVALID_CONTEXT ||
-	    gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuEventQuery(event);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return result == CUDA_ERROR_INVALID_CONTEXT
+		   ? GCP_WITHIN(ctx, gcp_real.cuEventQuery(event))
+		   : result;
 }
 
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
