@@ -35,7 +35,6 @@ struct copy {
 	CUcontext executing; /* the stream's */
 	int device;          /* that one's */
 
-	bool mapped;    /* a side is memory that the library has mapped */
 	bool rewritten; /* is to be made by a call that names the contexts */
 	bool several;   /* it may be several copies: none is rewritten */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
@@ -230,7 +229,6 @@ static bool copy_is_between(struct copy *copy, const char *name, const uint64_t 
 	for (int i = 0; i < 2; i++) {
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
-		copy->mapped |= sides[i].mapped && (copy->is_far[i] || !copy->several);
 	}
 	copy->rewritten = !strstr(name, "Peer") && !copy->several &&
 			  copy->what.WidthInBytes > 0 && copy->what.Height > 0 &&
@@ -256,15 +254,6 @@ static CUresult copy_call(const struct copy *copy)
 	return gcp_real.cuMemcpy3DPeer(&copy->what);
 }
 
-/* Errors that the program's own call may not give. */
-static bool is_refused(CUresult result)
-{
-	return result == CUDA_ERROR_INVALID_VALUE ||
-	       result == CUDA_ERROR_INVALID_CONTEXT ||
-	       result == CUDA_ERROR_INVALID_HANDLE ||
-	       result == CUDA_ERROR_NOT_SUPPORTED;
-}
-
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
  * waits in both. A synchronous call may return before its last part is done, which came
@@ -275,7 +264,7 @@ static void copy_cover(const struct copy *copy)
 	 * legacy stream, not in a thread's. */
 	bool far = !copy->in_stream ||
 		   (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_LEGACY ||
-		   (copy->mapped && gcp_vmm_is_wider());
+		   gcp_vmm_is_wider();
 	CUcontext contexts[3] = {NULL};
 	int device;
 
@@ -310,23 +299,17 @@ CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words)
 	return gcp_copy_opens(result) ? gcp_words_call(words) : result;
 }
 
-/* The program's own call is made where the other one was refused. */
+/* The program's own call is made where the other one has failed: it may give another
+ * error, or none. */
 static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 			  bool captured)
 {
-	CUresult result;
-
 	assert(!copy->several || !copy->rewritten);
-	if (copy->rewritten && !captured) {
-		result = copy_call(copy);
-		if (!is_refused(result))
-			return result;
-	} else if (copy->rewritten || (copy->several && captured)) {
+	if (copy->rewritten && !captured && copy_call(copy) == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	if (captured && (copy->rewritten || copy->several))
 		(void)gcp_vmm_open_everywhere();
-	}
-	result = gcp_words_call(words);
-	return copy->rewritten || copy->several ? gcp_copy_again(result, words)
-						: result;
+	return gcp_copy_again(gcp_words_call(words), words);
 }
 
 CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
