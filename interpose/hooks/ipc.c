@@ -41,12 +41,6 @@ _Static_assert(sizeof(CUipcMemHandle) == GCP_IPC_PLAIN + sizeof(uint64_t), "cuda
 
 /* --- the form of a handle ------------------------------------------------------- */
 
-static void handle_invert(CUipcMemHandle *handle)
-{
-	for (int i = 0; i < GCP_IPC_PLAIN; i++)
-		handle->reserved[i] = (char)~handle->reserved[i];
-}
-
 static uint64_t handle_tail(const CUipcMemHandle *handle)
 {
 	uint64_t tail;
@@ -55,8 +49,11 @@ static uint64_t handle_tail(const CUipcMemHandle *handle)
 	return tail;
 }
 
-static void handle_set_tail(CUipcMemHandle *handle, uint64_t tail)
+/* From one form into the other. */
+static void handle_invert(CUipcMemHandle *handle, uint64_t tail)
 {
+	for (int i = 0; i < GCP_IPC_PLAIN; i++)
+		handle->reserved[i] = (char)~handle->reserved[i];
 	memcpy(handle->reserved + GCP_IPC_PLAIN, &tail, sizeof(tail));
 }
 
@@ -68,8 +65,7 @@ static bool handle_encode(CUipcMemHandle *handle, uint64_t offset)
 	if (handle_tail(handle) != 0 || offset % GCP_IPC_UNIT != 0 ||
 	    units >> GCP_IPC_SHIFT != 0)
 		return false;
-	handle_invert(handle);
-	handle_set_tail(handle, GCP_IPC_MAGIC << GCP_IPC_SHIFT | units);
+	handle_invert(handle, GCP_IPC_MAGIC << GCP_IPC_SHIFT | units);
 	return true;
 }
 
@@ -80,8 +76,7 @@ static uint64_t handle_decode(CUipcMemHandle *handle)
 
 	if (tail >> GCP_IPC_SHIFT != GCP_IPC_MAGIC)
 		return 0;
-	handle_invert(handle);
-	handle_set_tail(handle, 0);
+	handle_invert(handle, 0);
 	return (tail & ((UINT64_C(1) << GCP_IPC_SHIFT) - 1)) * GCP_IPC_UNIT;
 }
 
