@@ -29,7 +29,7 @@
  * in, whose handles it takes along. Handles are whole, so each run of scratch takes the
  * largest handles that fit, those of the lane first, then those that the heap brings;
  * what is missing is made new, as for a capture (handle.c): small enough for shorter
- * runs. If there is no memory the heap is mapped to its old lane again.
+ * runs, and before the heap leaves: without memory it stays where it is.
  *
  * vmm_lock guards lanes. It is held over calls of the driver, which never wait for the
  * device.
@@ -352,66 +352,97 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
 
 /* --- moving ------------------------------------------------------------------- */
 
-/* How many handles of each size a lane had. */
-struct counts {
-	uint32_t of[GCP_HANDLE_MOST + 1];
+/* How many handles of each size a lane has before a heap enters it, and with those that
+ * the heap brings. */
+struct tiling {
+	uint32_t before[GCP_HANDLE_MOST + 1], there[GCP_HANDLE_MOST + 1];
 };
 
-/* Maps a handle to what is left of a run: the largest one that fits, first of those
- * that the lane had `before`; or a new one. */
-static int handle_map(struct gcp_lane *lane, struct gcp_heap *heap,
-		      const struct counts *before, const struct gcp_block *block,
-		      uint64_t at)
+/* Returns the chunks of the handle that what is left of a run gets: the largest one
+ * that fits, first of those that were there before; or a new one. */
+static uint32_t tile(const struct tiling *tiling, const uint32_t *used, uint64_t run,
+		     uint64_t left)
 {
-	struct gcp_pool *pool = lane->pool;
-	uint64_t count, handle;
-	struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
-	uint32_t *used = heap->lane_used, size, most;
-	int result;
+	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST, size;
 
-	most = count - at < GCP_HANDLE_MOST ? (uint32_t)(count - at) : GCP_HANDLE_MOST;
-	for (size = most; size > 0 && used[size] >= before->of[size];)
+	for (size = most; size > 0 && used[size] >= tiling->before[size];)
 		size--;
 	if (size == 0)
-		for (size = most; size > 0 && used[size] == lane->stacks[size].count;)
+		for (size = most; size > 0 && used[size] >= tiling->there[size];)
 			size--;
-	if (size == 0) {
-		size = gcp_handle_chunks(count);
-		size = size < most ? size : most;
-		if (!stack_reserve(&lane->stacks[size], 1))
-			return -ENOMEM;
-		if (!gcp_quota_allows(pool, size * (uint64_t)GCP_CHUNK))
-			return GCP_CUDA_OUT_OF_MEMORY;
-		result = GCP_CALL(pool, vm_create, pool->device,
-				  size * (uint64_t)GCP_CHUNK, &handle);
-		if (result != 0)
-			return result;
-		lane_add(lane, handle, size);
-		lane_count(lane);
-	}
-	handle = lane->stacks[size].handles[used[size]++].handle;
-	result = GCP_CALL(pool, vm_map, block->addr + at * GCP_CHUNK,
-			  size * (uint64_t)GCP_CHUNK, handle);
-	if (result == 0)
-		gcp_chunks_set(&chunks[at], handle, size);
-	return result;
+	if (size > 0)
+		return size;
+	size = gcp_handle_chunks(run);
+	return size < most ? size : most;
 }
 
-/* Maps a heap that is in no lane to this one. An error: it is mapped to nothing. */
-static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
-		    const struct counts *before)
+/* Makes what is missing for the heap, at the ends of the stacks. */
+static int tiling_make(struct gcp_lane *lane, const struct gcp_heap *heap,
+		       const struct tiling *tiling)
 {
 	struct gcp_pool *pool = lane->pool;
+	uint32_t used[GCP_HANDLE_MOST + 1] = {0}, size;
+	const struct gcp_block *block;
+	uint64_t made = 0, handle;
+	int result;
+
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		for (uint64_t run = block->size / GCP_CHUNK, left = run; left > 0;
+		     left -= size) {
+			size = tile(tiling, used, run, left);
+			if (used[size]++ < lane->stacks[size].count)
+				continue;
+			made += size * (uint64_t)GCP_CHUNK;
+			if (!stack_reserve(&lane->stacks[size], 1))
+				return -ENOMEM;
+			if (!gcp_quota_allows(pool, made))
+				return GCP_CUDA_OUT_OF_MEMORY;
+			result = GCP_CALL(pool, vm_create, pool->device,
+					  size * (uint64_t)GCP_CHUNK, &handle);
+			if (result != 0)
+				return result;
+			lane_add(lane, handle, size);
+		}
+	return 0;
+}
+
+/* The lane is as it was before the heap was to enter it. */
+static void tiling_drop(struct gcp_lane *lane, const struct tiling *tiling)
+{
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
+		struct gcp_lane_stack *stack = &lane->stacks[size];
+
+		while (stack->count > tiling->there[size])
+			(void)GCP_CALL(lane->pool, vm_release,
+				       stack->handles[--stack->count].handle);
+		stack->count = tiling->before[size];
+	}
+}
+
+/* Maps a heap that is in no lane to this one, which has what it takes. An error: it is
+ * mapped to nothing. */
+static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
+		    const struct tiling *tiling)
+{
+	struct gcp_pool *pool = lane->pool;
+	uint32_t *used = heap->lane_used, size;
 	struct gcp_block *block;
 	int result = 0;
 
 	assert(!heap->lane);
 	TAILQ_FOREACH (block, &heap->unmapping, link) {
-		uint64_t count, at = 0;
-		const struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+		uint64_t count, handle;
+		struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
 
-		for (; at < count && result == 0; at += chunks[at].count)
-			result = handle_map(lane, heap, before, block, at);
+		for (uint64_t at = 0; at < count && result == 0; at += size) {
+			size = tile(tiling, used, count, count - at);
+			assert(used[size] < lane->stacks[size].count);
+			handle = lane->stacks[size].handles[used[size]++].handle;
+			result = GCP_CALL(pool, vm_map, block->addr + at * GCP_CHUNK,
+					  size * (uint64_t)GCP_CHUNK, handle);
+			if (result == 0)
+				gcp_chunks_set(&chunks[at], handle, size);
+		}
 		if (result == 0)
 			result = GCP_CALL(pool, vm_open, pool->device, block->addr,
 					  block->size);
@@ -428,9 +459,9 @@ static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
 {
 	struct gcp_pool *pool = lane->pool;
-	struct counts before, none = {{0}};
+	struct tiling tiling;
 	struct gcp_lane *from;
-	int result;
+	int result = 0;
 
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	from = heap->lane;
@@ -441,21 +472,30 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
 	if (from == lane)
 		return 0;
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
-		before.of[size] = lane->stacks[size].count;
-		if (takes &&
-		    !stack_reserve(&lane->stacks[size], from->stacks[size].count))
-			return -ENOMEM;
+		struct gcp_lane_stack *stack = &lane->stacks[size];
+		uint32_t brought = takes ? from->stacks[size].count : 0;
+
+		tiling.before[size] = tiling.there[size] = stack->count;
+		if (!stack_reserve(stack, brought)) {
+			result = -ENOMEM;
+			brought = 0;
+		}
+		for (uint32_t i = 0; i < brought; i++)
+			lane_add(lane, from->stacks[size].handles[i].handle, size);
+		tiling.there[size] += brought;
+	}
+	if (result == 0)
+		result = tiling_make(lane, heap, &tiling);
+	if (result != 0) {
+		tiling_drop(lane, &tiling);
+		return result;
 	}
 	result = lane_unmap(heap);
 	lane_leave(heap);
 	for (uint32_t size = 1; takes && size <= GCP_HANDLE_MOST; size++)
-		for (struct gcp_lane_stack *stack = &from->stacks[size];
-		     stack->count > 0; stack->count--)
-			lane_add(lane, stack->handles[stack->count - 1].handle, size);
+		from->stacks[size].count = 0;
 	if (result == 0)
-		result = lane_map(lane, heap, &before);
-	if (result != 0 && from && !takes) /* all of its handles are there */
-		(void)lane_map(from, heap, &none);
+		result = lane_map(lane, heap, &tiling);
 	if (from)
 		unused_release(from);
 	unused_release(lane);

@@ -603,3 +603,26 @@ TEST(without_memory_a_launch_fails_and_may_be_tried_again)
 	fake.memory_limit = UINT64_MAX;
 	launch(a, 0);
 }
+
+/* It takes turns with a small one, whose handles are of another size. */
+TEST(without_memory_to_leave_its_lane_a_graph_stays_as_it_is)
+{
+	struct graph *a = make(0, 20 * MIB), *b = make(1, 2 * MIB);
+	uint64_t changes;
+
+	launch(a, 0);
+	launch(b, 0);
+	device_catches_up();
+	fake.memory_limit = fake.memory_used + 8 * MIB;
+	changes = fake.unmaps + fake.maps;
+	for (int i = 0; i < 4; i++) {
+		launch(a, 1);
+		launch(b, 0);
+		device_catches_up();
+		assert_int_equal(fake.unmaps + fake.maps, changes);
+		must_be_sound();
+	}
+	fake.memory_limit = UINT64_MAX;
+	launch(a, 1);
+	assert_false(share_memory(a, b));
+}
