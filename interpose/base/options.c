@@ -304,10 +304,10 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 		count++;
 	while (count > 0) /* of two values the first counts, as for getenv */
 		variable_read(&parse, environment[--count]);
-	if (ret_options->control) {
-		ret_options->live = ret_options->thread = true;
-		ret_options->wake += ret_options->wake == 0; /* GCP_WAKE_AUTO */
-	}
+	ret_options->live |= ret_options->control;
+	ret_options->thread |= ret_options->live;
+	if (ret_options->control && ret_options->wake == 0)
+		ret_options->wake = 1; /* GCP_WAKE_AUTO */
 	return parse.wrong;
 }
 

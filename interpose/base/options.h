@@ -33,7 +33,7 @@ struct gcp_options {
 	bool async;                    /* hooks_async.c */
 	bool graph_share;              /* capture/share.c */
 	uint8_t handles;               /* handles.h of handles/ */
-	bool live, control;            /* the second: thread and wake as well */
+	bool live, control;            /* live: thread as well; control: live, wake */
 	uint8_t wake;                  /* enum gcp_wake: gate.h */
 	uint32_t wake_wait;            /* seconds */
 	uint8_t debug;                 /* GCP_DEBUG_ of debug.h */

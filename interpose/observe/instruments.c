@@ -68,7 +68,6 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 {
 	struct gcp_block_info info;
 
-	gcp_live_occasion(GCP_LIVE_IN_CALL);
 	if (!addr || !(wanted & BLOCKS) ||
 	    gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;

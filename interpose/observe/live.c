@@ -9,9 +9,7 @@
 #include "live.h"
 
 enum {
-	EVERY_NS = 20 * 1000 * 1000,
-	IDLE_NS = 100 * 1000 * 1000,
-	CALLS = 32, /* of a thread, between two looks at the clock */
+	EVERY_NS = 100 * 1000 * 1000,
 	REPLY_MAX = 4 << 20,
 	BLOCKS_MAX = 1 << 20,
 };
@@ -21,8 +19,6 @@ static char place[32];      /* the directory */
 static char page_path[64];  /* in it */
 static char reply_path[72]; /* in it, until gcpool ctl has read the answer */
 static uid_t user;          /* whose they are */
-static atomic_flag busy = ATOMIC_FLAG_INIT; /* a thread writes the page */
-static __thread uint32_t calls;
 
 /* --- the page ---------------------------------------------------------------- */
 
@@ -146,7 +142,6 @@ void gcp_live_after_fork(void)
 
 /* --- write ------------------------------------------------------------------- */
 
-/* busy is held. */
 static void unused_update(struct gcp_live_device *devices)
 {
 	for (int i = 0;
@@ -157,7 +152,6 @@ static void unused_update(struct gcp_live_device *devices)
 	}
 }
 
-/* busy is held. */
 static void page_update(uint64_t now)
 {
 	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
@@ -215,7 +209,7 @@ static size_t snapshot_take(void *memory)
 
 static_assert(REPLY_MAX < BLOCKS_MAX * sizeof(struct gcp_live_block), "room for both");
 
-/* busy is held. What is said goes into the reply. */
+/* What is said goes into the reply. */
 static int request_serve(void)
 {
 	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
@@ -243,43 +237,19 @@ static int request_serve(void)
 
 /* --- occasions --------------------------------------------------------------- */
 
-/* Returns true if something is asked for that may be done here: a trim waits for a call
- * that may wait for the device. With GCPOOL_CONTROL the thread does all. */
-static bool is_asked(int where)
-{
-	bool here = gcp.process->options.control
-			? where == GCP_LIVE_IN_THREAD
-			: where == GCP_LIVE_IN_FREE || page->kind != GCP_LIVE_TRIM;
-
-	return here && atomic_load(&page->asked) != atomic_load(&page->done);
-}
-
-static __attribute__((noinline)) void occasion_take(int where)
+void gcp_live_occasion(void)
 {
 	uint64_t now = gcp_clock_ns();
+	uint32_t asked;
 
-	if ((!is_asked(where) && now - page->updated_ns < EVERY_NS) ||
-	    atomic_flag_test_and_set(&busy))
+	if (!page)
 		return;
-	int cancel = gcp.cancel_defer(); /* the answer is written to a file */
-	uint32_t asked = atomic_load(&page->asked);
-	if (is_asked(where)) {
+	asked = atomic_load(&page->asked);
+	if (asked != page->done) {
 		page->result = (uint32_t)request_serve();
 		atomic_store_explicit(&page->done, asked, memory_order_release);
-		now = gcp_clock_ns();
+	} else if (now - page->updated_ns < EVERY_NS) {
+		return;
 	}
 	page_update(now);
-	atomic_flag_clear(&busy);
-	gcp.cancel_restore(&cancel);
-}
-
-void gcp_live_occasion(int where)
-{
-	if (page &&
-	    (where == GCP_LIVE_IN_THREAD
-		 ? is_asked(where) || gcp_clock_ns() - page->updated_ns > IDLE_NS
-		 : ++calls % CALLS == 0 ||
-		       atomic_load_explicit(&page->asked, memory_order_relaxed) !=
-			   atomic_load_explicit(&page->done, memory_order_relaxed)))
-		occasion_take(where);
 }

@@ -8,10 +8,7 @@
  * is that name with .reply behind it. The directory must be its user's, and closed to
  * all others: what lies in it is that user's then. A process whose real and effective
  * users differ has no page.
- * It is written inside calls of the program, no more often than every 20 ms; requests
- * are done inside the program's next call, that of a trim inside its next free, where
- * plain CUDA would have waited, too. With GCPOOL_CONTROL the library's thread does
- * them.
+ * The library's thread writes it, every tenth of a second, and does what is asked for.
  */
 #ifndef GCP_INTERPOSE_LIVE_H
 #define GCP_INTERPOSE_LIVE_H
@@ -78,8 +75,7 @@ bool gcp_live_start(const struct gcp_options *options);
 void gcp_live_end(void);
 void gcp_live_after_fork(void);
 
-/* At an enum gcp_live_place, with no lock of the pools held. Cheap when there is
- * nothing to do. */
-void gcp_live_occasion(int place);
+/* From time to time, in the library's thread, with no lock held. */
+void gcp_live_occasion(void);
 
 #endif

@@ -37,10 +37,6 @@ struct gcp_observed_order {
 	void *stream;
 };
 
-/* Where an occasion is: a call of the program; one where plain CUDA would wait for the
- * device; the library's thread. */
-enum gcp_live_place { GCP_LIVE_IN_CALL, GCP_LIVE_IN_FREE, GCP_LIVE_IN_THREAD };
-
 /* Events. None is called before gcpool_observe has returned, and after after_fork. But
  * for driver and margin they may take locks and call CUDA, and no lock of the
  * pools is held. */
@@ -59,8 +55,8 @@ struct gcp_observer {
 	void (*allocated)(gcp_addr addr, struct gcp_observed_order order);
 	/* Before the real free: another thread may be given the block at once. */
 	void (*freeing)(gcp_addr addr, struct gcp_observed_order order);
-	/* After it, and from time to time in the library's thread (GCPOOL_CONTROL). */
-	void (*occasion)(int place);
+	/* From time to time, in the library's thread (GCPOOL_THREAD). */
+	void (*occasion)(void);
 	/* All else that a recording has. Of passed calls `arg` is when they began. */
 	void (*call)(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes,
 		     uint64_t arg, uint32_t more);
@@ -72,8 +68,6 @@ struct gcp_observer {
 
 /* Functions gcp_... of the allocator, by what follows. */
 #define GCP_SERVICES(X)                                                                \
-	X(cancel_defer)                                                                \
-	X(cancel_restore)                                                              \
 	X(contexts_release_stream)                                                     \
 	X(ctx_scope_begin)                                                             \
 	X(ctx_scope_end)                                                               \
@@ -94,6 +88,7 @@ struct gcp_observer {
 	X(process_namespace)                                                           \
 	X(process_program)                                                             \
 	X(process_start_time)                                                          \
+	X(report_add)                                                                  \
 	X(report_uuid)                                                                 \
 	X(text_add)                                                                    \
 	X(text_add_bytes)                                                              \
@@ -108,7 +103,6 @@ struct gcp_services {
 	/* Serves a request of live.h; `said` may get a sentence. 0, or an errno. */
 	int (*request)(uint32_t kind, int device, uint64_t argument,
 		       uint64_t *ret_answer, struct gcp_text *said);
-	__typeof__(gcp_report_add) *report_add; /* in a call of the program */
 	/* Of the calling thread: lock.h, process.h. */
 	uint64_t (*ranks_held)(void);
 	int (*device)(void);

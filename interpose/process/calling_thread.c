@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calling_thread.h"
+#include "passed.h"
 #include "../observe/observer.h"
 #include "../cuda/unknown_calls.h"
 
@@ -91,17 +92,7 @@ void gcp_thread_note_gpu(int device)
 	gcp_ctx_scope_end(&scope);
 	gpu.bytes = bytes;
 	gcp_report_note_gpu(device, &gpu);
-	gcp_thread_note_others(device);
+	gcp_passed_note_others(device);
 	if (gcp_process.observer)
 		gcp_process.observer->device(device, &gpu);
-}
-
-void gcp_thread_note_others(int device)
-{
-	size_t left = 0, total = 0;
-	CUresult result = GCP_WITHIN(NULL, gcp_real.cuMemGetInfo_v2(&left, &total));
-	uint64_t taken = gcp_pools_taken(gcp_process.pools, device) + left;
-
-	if (result == CUDA_SUCCESS)
-		gcp_report_note_others(device, total > taken ? total - taken : 0);
 }

@@ -36,9 +36,6 @@ static inline struct gcp_pool *gcp_thread_pool(void)
 /* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
  * exit it is too late. */
 void gcp_thread_note_gpu(int device);
-/* The same of how much of it others use: CUDA itself, other processes. It is that of
- * the current context. */
-void gcp_thread_note_others(int device);
 
 /* Starts the optional thread (poller.c), once; later calls cost a load. Only in
  * GCP_RUN_POOL. */

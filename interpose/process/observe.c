@@ -57,20 +57,11 @@ static int request_serve(uint32_t kind, int device, uint64_t argument,
 	return 0;
 }
 
-static void report_add_now(const struct gcp_report *report, bool json,
-			   struct gcp_text *text)
-{
-	if (gcp_thread_pool())
-		gcp_thread_note_others(gcp_thread.device);
-	gcp_report_add(report, json, text);
-}
-
 #define SERVICE(name) .name = gcp_##name,
 static const struct gcp_services services = {
     .process = &gcp_process,
     .real = &gcp_real,
     .request = request_serve,
-    .report_add = report_add_now,
     .ranks_held = ranks_held,
     .device = thread_device,
     GCP_SERVICES(SERVICE) /* the others */
@@ -180,26 +171,15 @@ int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
 
 int gcp_observe_free(gcp_addr addr)
 {
-	int result;
-
 	if (gcp_process.observer)
 		gcp_process.observer->freeing(addr, (struct gcp_observed_order){0});
-	result = gcp_pools_free(gcp_process.pools, addr);
-	if (gcp_process.observer)
-		gcp_process.observer->occasion(GCP_LIVE_IN_FREE);
-	return result;
+	return gcp_pools_free(gcp_process.pools, addr);
 }
 
 int gcp_observe_free_async(gcp_addr addr, uint64_t order, void *stream)
 {
-	int result;
-
 	if (gcp_process.observer)
 		gcp_process.observer->freeing(
 		    addr, (struct gcp_observed_order){true, order != 0, stream});
-	result = gcp_pools_free_async(gcp_process.pools, addr, order);
-	if (gcp_process.observer)
-		gcp_process.observer->occasion(
-		    GCP_LIVE_IN_CALL); /* nor does plain CUDA wait */
-	return result;
+	return gcp_pools_free_async(gcp_process.pools, addr, order);
 }

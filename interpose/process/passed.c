@@ -9,6 +9,7 @@
 
 #include "../../pool/base/treap.h"
 #include "../base/process.h"
+#include "../cuda/ctx_scope.h"
 #include "../cuda/resolve.h"
 #include "../observe/observer.h"
 #include "passed.h"
@@ -215,6 +216,16 @@ CUresult gcp_pass_end(struct gcp_pass *pass, CUresult result, uint64_t key)
 	if (result == CUDA_SUCCESS && key && gcp_process_pooling())
 		passed_add(pass->kind, key, &pass->memory);
 	return result;
+}
+
+void gcp_passed_note_others(int device)
+{
+	size_t left = 0, total = 0;
+	CUresult result = GCP_WITHIN(NULL, gcp_real.cuMemGetInfo_v2(&left, &total));
+	uint64_t taken = gcp_pools_taken(gcp_process.pools, device) + left;
+
+	if (result == CUDA_SUCCESS)
+		gcp_report_note_others(device, total > taken ? total - taken : 0);
 }
 
 CUdevice gcp_passed_device(const CUmemAllocationProp *properties)

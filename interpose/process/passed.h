@@ -60,6 +60,10 @@ CUdevice gcp_passed_device(const CUmemAllocationProp *properties);
 uint64_t gcp_passed_array_bytes(size_t width, size_t height, size_t depth,
 				CUarray_format format, unsigned int channels);
 
+/* Asks how much of a device others use, for the statistics: CUDA itself, other
+ * processes. It is that of the current context. */
+void gcp_passed_note_others(int device);
+
 /* Memory of a handle is mapped. */
 void gcp_passed_map(uint64_t handle, uint64_t addr);
 /* Before the program gives back what has `count` keys from `key` on: what is known of

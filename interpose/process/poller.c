@@ -4,11 +4,14 @@
  * done, so that allocations need not, and gives back what is idle. Off unless asked
  * for.
  *
+ * With GCPOOL_LIVE it also does what gcpool ctl asks for (observer.h).
+ *
  * The thread closes the open epoch and asks for the fences of freed pinned memory every
  * 100 us, and every 10 ms when nothing waits; there it only moves on the number up to
  * which epochs are completed. And it gives back device memory that nothing has used for
- * GCPOOL_DECAY, which otherwise happens in calls of the program alone. It never waits
- * for the device, and does nothing with device memory beside a capture.
+ * GCPOOL_DECAY, which otherwise happens in calls of the program alone. But for gcpool
+ * ctl it never waits for the device, and does nothing with device memory beside a
+ * capture.
  *
  * It is started by the first call that allocates, after CUDA, so that its end, which
  * atexit brings, comes before that of CUDA: it makes no CUDA call once exit has run its
@@ -26,6 +29,7 @@
 #include "../base/log.h"
 #include "../observe/observer.h"
 #include "calling_thread.h"
+#include "passed.h"
 #include "../base/process.h"
 
 enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000, END_S = 1 };
@@ -46,6 +50,24 @@ static void within_context(void *ctx, void (*step)(void *arg), void *arg)
 	(void)GCP_WITHIN(ctx, (step(arg), CUDA_SUCCESS));
 }
 
+/* Now and then, in each context: the live view shows what others use of its device. */
+static CUresult noted(void (*step)(void *arg), void *arg)
+{
+	CUdevice device;
+
+	step(arg);
+	if (gcp_process.options.live &&
+	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		gcp_passed_note_others(device);
+	return CUDA_SUCCESS;
+}
+
+static void within_noted(void *ctx, void (*step)(void *arg), void *arg)
+{
+	assert(ctx && step && arg);
+	(void)GCP_WITHIN(ctx, noted(step, arg));
+}
+
 static void *poller_run(void *unused)
 {
 	struct timespec delay = {0};
@@ -56,11 +78,11 @@ static void *poller_run(void *unused)
 		if (gcp_gate_try()) {
 			if (gcp_pinned_poll(gcp_process.pools, within_context))
 				delay.tv_nsec = BUSY_NS;
-			gcp_pools_decay(gcp_process.pools, within_context);
+			gcp_pools_decay(gcp_process.pools, within_noted);
 			gcp_gate_leave();
 		}
-		if (gcp_process.observer && gcp_process.options.control)
-			gcp_process.observer->occasion(GCP_LIVE_IN_THREAD);
+		if (gcp_process.observer)
+			gcp_process.observer->occasion();
 		assert(gcp_ranks_held == 0); /* no lock while it sleeps */
 		nanosleep(&delay, NULL);
 	}

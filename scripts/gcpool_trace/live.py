@@ -258,7 +258,7 @@ class Page:
         return sum(device.get(name, 0) for device in self.devices)
 
     def ask(self, command, argument=0, seconds=ANSWER_S):
-        """Waits till the process has done it in one of its calls; None: it made none."""
+        """Waits till the process has done it; None: it has not."""
         fcntl.flock(self.fd, fcntl.LOCK_EX)  # till it is closed: other processes ask, too (help.c)
         asked = self.words("<I", REQUEST)[0] + 1 & 0xFFFFFFFF
         self.put("<I", REQUEST + 8, KINDS[command])
@@ -634,8 +634,7 @@ def ask(page, command, argument=0, seconds=ANSWER_S):
     try:
         found = page.ask(command, argument, seconds)
         if found is None:
-            what = "no free" if command == "trim" else "no call"
-            raise Wrong(f"process {page.pid} made {what} within {seconds} s, and is not asked again")
+            raise Wrong(f"process {page.pid} does not answer within {seconds} s, and is not asked again")
         written = b""
         if found[0] or command not in ("trim", "quota"):
             try:

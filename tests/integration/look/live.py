@@ -137,15 +137,7 @@ def lanes_are_shown(checks, directory):
         checks.that("graphs share 16.0 MiB in 1 lanes" in out, out)
 
 
-def requests_are_done_by_threads_that_are_cancelled(checks, directory):
-    loaded = [os.environ["GCPT_WATCHED"], "cancelled_threads_come_and_go"]
-    with Running({"LD_PRELOAD": preload.library()}, loaded=loaded) as running:
-        for _ in range(3):
-            code, _, err = gcpool("ctl", str(running.pid), "stats")
-            checks.that(code == 0, err)
-
-
-def requests_are_done_in_the_next_call(checks, directory):
+def requests_are_done(checks, directory):
     path = os.path.join(directory, "snapshot.pickle")
     code, _, err = gcpool("ctl", str(ORDINARY.pid), "snapshot", path)
     checks.that(code == 0, err)
@@ -171,12 +163,12 @@ def a_quota_changes_while_it_runs(checks, directory):
         checks.that("refused by the quota" in running.process.stderr.read(), "no line says why")
 
 
-def a_process_that_makes_no_call_is_said(checks, directory):
+def a_process_that_does_not_answer_is_said(checks, directory):
     os.kill(ORDINARY.pid, signal.SIGSTOP)
     before, live.ANSWER_S = live.ANSWER_S, 1
     code, _, err = gcpool("ctl", str(ORDINARY.pid), "stats")
     live.ANSWER_S = before
-    checks.that(code == 1 and "made no call" in err, f"{code} {err}")
+    checks.that(code == 1 and "does not answer" in err, f"{code} {err}")
     os.kill(ORDINARY.pid, signal.SIGCONT)
     after = subprocess.run([GCPOOL, "ctl", str(ORDINARY.pid), "stats"], stdout=subprocess.DEVNULL)
     checks.equal("after it went on", 0, after.returncode)

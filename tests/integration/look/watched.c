@@ -22,38 +22,22 @@ static void pairs(int count)
 		OK(cuMemFree(allocated(4096)));
 }
 
-static void *is_cancelled(void *count)
+static void *is_cancelled(void *unused)
 {
 	OK(cuCtxSetCurrent(ctx));
 	pthread_cancel(pthread_self()); /* pending until a cancellation point */
-	pairs((int)(uintptr_t)count);
+	pairs(PAIRS);
 	through = true;
-	return NULL;
-}
-
-static void cancelled_once(int count)
-{
-	through = false;
-	(void)play_elsewhere(is_cancelled, (void *)(uintptr_t)count);
-	must(through, "a thread has ended inside a call");
+	return unused;
 }
 
 SCENARIO(a_cancelled_thread_leaves_no_lock)
 {
 	ctx = primary();
 	pairs(1);
-	cancelled_once(PAIRS);
+	(void)play_elsewhere(is_cancelled, NULL);
+	must(through, "a thread has ended inside a call");
 	pairs(PAIRS);
-}
-
-/* For gcpool ctl: whatever is asked for, a thread that is cancelled answers. */
-SCENARIO(cancelled_threads_come_and_go)
-{
-	ctx = primary();
-	while (!wrong) {
-		cancelled_once(100);
-		usleep(1000);
-	}
 }
 
 /* --- call stacks -------------------------------------------------------------- */
