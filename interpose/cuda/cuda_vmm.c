@@ -26,10 +26,10 @@ enum { DEVICES_MAX = 64 };
 
 /* [owner]. Properties of new memory are written when the device's first pool is made,
  * before there is any; but for their usage, which vmm_lock guards. A bit for each
- * device: that can reach the owner's memory (0: no pool yet), and that memory is opened
- * to. */
+ * device: that can reach the owner's memory (0: no pool yet), that new memory is opened
+ * to, and that all is open to. */
 static CUmemAllocationProp properties[DEVICES_MAX];
-static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX];
+static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES_MAX];
 
 /* A bit for each device that has, or had, a context in this process. */
 static _Atomic(uint64_t) used;
@@ -94,6 +94,14 @@ static uint64_t reach_find(int owner)
 	return found;
 }
 
+/* New memory of the device is opened to these, and what there is will be. */
+static void opened_begin(int device, uint64_t devices)
+{
+	assert(devices >> device & 1);
+	atomic_fetch_or(&wanted[device], devices);
+	atomic_fetch_or(&opened[device], devices);
+}
+
 /* Why there is no mapped memory on the device, or NULL; what it would be like. */
 static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity)
 {
@@ -112,13 +120,11 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 	devices = reach_find(device);
 	if (!forced && __builtin_popcountll(devices) != devices_count())
 		return "cannot be reached by all other devices of the process";
-	assert(devices & own);
 	/* What opens memory everywhere meanwhile sees `reach`, or is seen. */
 	if (atomic_exchange(&reach[device], devices) == 0)
-		atomic_fetch_or(&wanted[device],
-				atomic_load(&everywhere)
-				    ? (devices & atomic_load(&used)) | own
-				    : own);
+		opened_begin(device, atomic_load(&everywhere)
+					 ? (devices & atomic_load(&used)) | own
+					 : own);
 	*ret_granularity = granularity;
 	return NULL;
 }
@@ -274,20 +280,24 @@ static bool device_of(CUcontext ctx, CUdevice *ret_device)
 	       *ret_device < DEVICES_MAX;
 }
 
-/* Opens all that is mapped of `owner` to `device`, and what will be. False: some of it
- * is refused. */
-static bool memory_open(CUdevice owner, CUdevice device)
+/* Returns when all that is mapped of `owner` is open to `device`: a thread that finds
+ * another one opening the memory opens it too (what is opened twice is open). */
+static void memory_open(CUdevice owner, CUdevice device)
 {
+	uint64_t bit = UINT64_C(1) << device;
+
 	assert(owner >= 0 && owner < DEVICES_MAX && device >= 0 &&
 	       device < DEVICES_MAX);
-	atomic_fetch_or(&wanted[owner], UINT64_C(1) << device);
-	if (!gcp_process_pooling() || gcp_pools_reopen(gcp_process.pools, owner) == 0)
-		return true;
-	gcp_log(GCP_LOG_ERROR,
-		"device %d cannot access memory mapped for device %d: "
-		"accesses will fault; GCPOOL_BACKEND=segments maps none",
-		device, owner);
-	return false;
+	atomic_fetch_or(&wanted[owner], bit);
+	if (atomic_load(&opened[owner]) & bit || !gcp_process_pooling())
+		return;
+	if (gcp_pools_reopen(gcp_process.pools, owner) == 0)
+		atomic_fetch_or(&opened[owner], bit);
+	else
+		gcp_log(GCP_LOG_ERROR,
+			"device %d cannot access memory mapped for device %d: "
+			"accesses will fault; GCPOOL_BACKEND=segments maps none",
+			device, owner);
 }
 
 uint64_t gcp_vmm_users(int device, int user)
@@ -303,7 +313,7 @@ static void open_everything_to(CUdevice device)
 {
 	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
 		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
-			(void)memory_open(owner, device);
+			memory_open(owner, device);
 }
 
 /* To memory of another one. */
@@ -364,7 +374,10 @@ bool gcp_vmm_give_access(int owner, int device)
 	if (owner < 0 || owner >= DEVICES_MAX || device < 0 || device >= DEVICES_MAX)
 		return false;
 	atomic_store(&wider, true);
-	return memory_open(owner, device);
+	memory_open(owner, device);
+	if (!gcp_process_pooling())
+		return true; /* what will be mapped is opened to it */
+	return atomic_load(&opened[owner]) >> device & 1;
 }
 
 /* Enabled again counts as enabled: it may have been before the library asked. */
@@ -378,7 +391,7 @@ GCP_HOOKED(cuCtxEnablePeerAccess)
 	    gcp_process_passive() || !device_of(NULL, &device) ||
 	    !device_of(peer, &owner) || device == owner)
 		return result;
-	(void)memory_open(owner, device);
+	memory_open(owner, device);
 	if (atomic_load(&joined[device]) > 1 || atomic_load(&joined[owner]) > 1)
 		atomic_store(&wider, true);
 	return result;

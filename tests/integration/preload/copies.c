@@ -517,6 +517,23 @@ SCENARIO(a_copy_that_cannot_be_noted_is_waited_for)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
+/* Programs do so before each exchange; CUDA says that it is enabled already. */
+SCENARIO(access_that_is_given_again_opens_nothing)
+{
+	uint64_t before = 0;
+
+	two_blocks(3);
+	for (int i = 0; i < 4; i++) {
+		if (i == 2)
+			before = gcpsim_calls("cuMemSetAccess");
+		current(i % 2);
+		must(cuCtxEnablePeerAccess(contexts[1 - i % 2], 0) ==
+			 CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+		     "it is enabled twice");
+	}
+	must(gcpsim_calls("cuMemSetAccess") == before, "all memory is opened again");
+}
+
 SCENARIO(a_copy_to_an_array_opens_no_memory)
 {
 	CUDA_ARRAY_DESCRIPTOR line = {.Width = 64, .NumChannels = 1};
