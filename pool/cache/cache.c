@@ -150,7 +150,8 @@ static void streamed_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
 	int64_t bytes = 0;
 
-	for (int i = 0; i < GCP_STREAM_BINS; i++) {
+	/* Most threads free in no stream, and are asked at each look for memory. */
+	for (int i = 0; cache->streamed_count > 0 && i < GCP_STREAM_BINS; i++) {
 		struct gcp_block *block;
 
 		while ((block = cache->streamed[i])) {
@@ -159,6 +160,7 @@ static void streamed_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 			block->next = NULL;
 			bytes += (int64_t)block->size;
 			gcp_chain_append(chain, block, &block->next, 1);
+			cache->streamed_count--;
 		}
 	}
 	gcp_cache_held_add(cache, -bytes);
@@ -416,6 +418,7 @@ struct gcp_block *gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stre
 	gcp_owner_lock(&cache->own);
 	struct gcp_block *block = bin_take(bin_of(cache, stream, size), stream, size);
 	if (block) {
+		cache->streamed_count--;
 		gcp_cache_number(cache, block);
 		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
 	}
@@ -443,6 +446,7 @@ bool gcp_cache_put_streamed(struct gcp_cache *cache, uint64_t stream,
 	block->stream = stream;
 	block->next = *bin;
 	*bin = block;
+	cache->streamed_count++;
 	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
 	gcp_owner_unlock(&cache->own);
 	if (full)

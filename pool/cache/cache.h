@@ -60,6 +60,7 @@ struct gcp_cache {
 	struct gcp_stats_delta delta;
 	/* Blocks that it freed in a stream, the latest first. */
 	struct gcp_block *streamed[GCP_STREAM_BINS];
+	uint32_t streamed_count; /* of them */
 	uint64_t serial; /* the next async block's; GCP_SERIALS divides it: none */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_cache *next;          /* of the thread; no lock: the owner's */

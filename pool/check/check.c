@@ -376,6 +376,8 @@ static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
 /* Blocks that wait in their stream's cache. */
 static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
 {
+	uint32_t count = 0;
+
 	for (int bin = 0; bin < GCP_STREAM_BINS; bin++) {
 		struct gcp_block *block = cache->streamed[bin];
 
@@ -383,8 +385,11 @@ static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
 			GCP_MUST(block->async, "B9: a block of a stream's cache is not "
 					       "stream-ordered");
 			*bytes += (int64_t)block->size;
+			count++;
 		}
 	}
+	GCP_MUST(count == cache->streamed_count,
+		 "M1: a cache has another number of blocks of streams");
 	return NULL;
 }
 
