@@ -17,6 +17,8 @@
 
 /* --- the blocks that serve as one --------------------------------------------- */
 
+enum { FITS = 16 }; /* of which the smallest serves */
+
 struct span {
 	struct gcp_block *first, *last;
 };
@@ -57,7 +59,7 @@ static struct span span_around(struct gcp_block *block,
 	return span;
 }
 
-/* A span that was too small is that from wherever in it the look begins. */
+/* A span that was seen is the same from wherever in it the look begins. */
 static bool is_in(const struct gcp_block *block, const struct span *span)
 {
 	return span->first && block->addr >= span->first->addr &&
@@ -120,28 +122,35 @@ static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *spa
 	return block;
 }
 
-/* The latest freed first: its memory is the most likely to be in the device's cache. */
+/* The latest freed of which less than a chunk is left over, or of the latest that fit
+ * the smallest: where small blocks cut large ones, new memory is taken for the next
+ * large request, and the device may be far behind. */
 static struct gcp_block *pending_take(struct gcp_heap *heap,
 				      const struct gcp_request *request)
 {
 	struct gcp_block *block =
 	    LIST_FIRST(gcp_streamed_of(heap->pool, request->stream));
-	uint32_t left = request->looks_long ? UINT32_MAX : GCP_LOOKS;
-	struct span small = {0};
+	uint32_t left = request->looks_long ? UINT32_MAX : GCP_LOOKS, fits = 0;
+	uint64_t least = UINT64_MAX, bytes;
+	struct span seen = {0}, best = {0};
 
-	for (; block && left > 0; block = LIST_NEXT(block, streamed)) {
+	for (; block && left > 0 && fits < FITS && least >= request->size + GCP_CHUNK;
+	     block = LIST_NEXT(block, streamed)) {
 		left--;
-		if (block->stream != request->stream || is_in(block, &small))
+		if (block->stream != request->stream || is_in(block, &seen))
 			continue;
-		struct span span = span_around(block, request, &left);
-		bool fits = span_bytes(&span, request->size) >= request->size;
-
-		if (fits && gcp_block_may_divide(span.first, request->size))
-			return span_take(heap, &span, request);
-		if (!fits)
-			small = span;
+		seen = span_around(block, request, &left);
+		bytes = span_bytes(&seen, request->size);
+		if (bytes < request->size ||
+		    !gcp_block_may_divide(seen.first, request->size))
+			continue;
+		fits++;
+		if (bytes < least) {
+			least = bytes;
+			best = seen;
+		}
 	}
-	return NULL;
+	return best.first ? span_take(heap, &best, request) : NULL;
 }
 
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,

@@ -491,6 +491,29 @@ TEST(sizes_of_a_stream_ahead_of_the_device_share_handles)
 	must_be_sound();
 }
 
+/* BLOCKS of 4 to 64 MiB at a time, ahead of the device. */
+TEST(a_stream_takes_the_smallest_of_its_blocks_that_fits)
+{
+	struct gcp_stream_order order = {.stream = 1};
+	gcp_addr blocks[BLOCKS] = {0};
+	uint32_t random = 1;
+
+	fake.stuck = true;
+	for (int i = 0; i < 600; i++) {
+		random = random * 1103515245 + 12345;
+		gcp_addr *block = &blocks[(random >> 16) % BLOCKS];
+		uint64_t bytes = (4 + (random >> 20) % 61) * MIB;
+
+		if (*block)
+			OK(gcp_pools_free_async(pools, *block, 1));
+		OK(gcp_pool_alloc_stream(pool, bytes, 0, &order, block));
+		(void)fake_submit();
+	}
+	assert_true(must_stats().reserved_bytes.peak <
+		    3 * must_stats().requested_bytes.peak);
+	must_be_sound();
+}
+
 /* No block is as large as the next, and none lies beside another of its stream: what
  * the stream has freed is mapped elsewhere, and stays mapped where it was until the
  * device is done. */
