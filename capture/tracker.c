@@ -81,20 +81,22 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    int result)
 {
 	struct gcp_capture_state state = {0};
+	bool known;
 
-	if (result != 0) {
+	assert(stream && capture->number == 0); /* done comes once */
+	GCP_LOCKED(&tracker->lock);
+	known = result == 0 && tracker->driver.capture_state(ctx, stream, &state) == 0;
+	/* Or another thread has ended it already, and did not find it. */
+	if (result != 0 || (known && !state.active && !state.invalidated)) {
 		gcp_capture_destroy(capture);
 		capturing_less(tracker);
 		return;
 	}
-	assert(stream && capture->number == 0); /* done comes once */
 	capture->ctx = ctx;
 	capture->stream = stream;
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
 	assert(!capture->pool && !capture->common && capture->ending == 0);
-	GCP_LOCKED(&tracker->lock);
-	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
 	capture->id = state.id;
 	capture->graph = state.active ? state.graph : NULL;
 	/* Else its streams cannot be told from others; and in a graph that was there
@@ -115,9 +117,6 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	if (capture->pool)
 		gcp_graph_pool_join(tracker, capture->pool, capture);
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
-	/* Another thread has ended it already, and did not find it. */
-	if (known && !state.active && !state.invalidated)
-		capture_finish(tracker, capture, false);
 }
 
 /* --- end ---------------------------------------------------------------------- */
