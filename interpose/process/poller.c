@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "../cuda/ctx_scope.h"
+#include "../base/clock.h"
 #include "../base/elfwalk.h"
 #include "../cuda/gate.h"
 #include "../base/log.h"
@@ -32,7 +33,12 @@
 #include "passed.h"
 #include "../base/process.h"
 
-enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000, END_S = 1 };
+enum {
+	BUSY_NS = 100 * 1000,
+	IDLE_NS = 10 * 1000 * 1000,
+	NOTE_NS = 100 * 1000 * 1000,
+	END_S = 1,
+};
 
 static struct {
 	atomic_bool begun; /* a thread starts it or has started it */
@@ -50,14 +56,14 @@ static void within_context(void *ctx, void (*step)(void *arg), void *arg)
 	(void)GCP_WITHIN(ctx, (step(arg), CUDA_SUCCESS));
 }
 
-/* Now and then, in each context: the live view shows what others use of its device. */
+/* For the live view: what others use of the device. Where a pool is not looked into now
+ * it is not asked for. */
 static CUresult noted(void (*step)(void *arg), void *arg)
 {
 	CUdevice device;
 
 	step(arg);
-	if (gcp_process.options.live &&
-	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
 		gcp_passed_note_others(device);
 	return CUDA_SUCCESS;
 }
@@ -71,6 +77,7 @@ static void within_noted(void *ctx, void (*step)(void *arg), void *arg)
 static void *poller_run(void *unused)
 {
 	struct timespec delay = {0};
+	uint64_t noted_ns = 0;
 
 	(void)unused;
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
@@ -78,7 +85,12 @@ static void *poller_run(void *unused)
 		if (gcp_gate_try()) {
 			if (gcp_pinned_poll(gcp_process.pools, within_context))
 				delay.tv_nsec = BUSY_NS;
-			gcp_pools_decay(gcp_process.pools, within_noted);
+			bool note = gcp_process.options.live &&
+				    gcp_clock_ns() - noted_ns > NOTE_NS;
+			gcp_pools_decay(gcp_process.pools,
+					note ? within_noted : within_context);
+			if (note)
+				noted_ns = gcp_clock_ns();
 			gcp_gate_leave();
 		}
 		if (gcp_process.observer)
