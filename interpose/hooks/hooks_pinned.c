@@ -115,8 +115,6 @@ static CUresult host_free(void *ptr)
 	if (ptr && gcp_process_pooling()) {
 		gcp_observe_call(GCP_TRACE_host_free, (uintptr_t)ptr, 0, 0, 0);
 		result = gcp_pinned_free(gcp_process.pools, ptr);
-		if (__builtin_expect(gcp_process.options.thread, 0))
-			gcp_poller_start();
 	}
 	if (result != -ENOENT)
 		return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;

@@ -30,34 +30,6 @@ void gcp_thread_watch(void)
 	gcp_thread.free_direct = gcp_thread.exit_registered && !gcp_process.observer;
 }
 
-struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
-{
-	uint64_t generation = gcp_contexts_now();
-	struct gcp_pool *pool = NULL;
-	CUcontext home;
-	int device = -1, result = 0;
-
-	gcp_thread_watch();
-	if (!gcp_unknown_capture_seen() && gcp_contexts_home(ctx, &home, &device))
-		result = gcp_pool_get(gcp_process.pools, home, device, &pool);
-	gcp_thread.ctx = result == -EBUSY ? NULL : ctx; /* asked again next time */
-	gcp_thread.pool = pool;
-	gcp_thread.device = device;
-	gcp_thread.generation = generation;
-	assert(!pool || (device >= 0 && gcp_thread.ctx == ctx && home));
-	if (pool && gcp_process.options.thread)
-		gcp_poller_start();
-	if (pool) {
-		gcp_thread_note_gpu(device);
-		if (gcp_process.observer)
-			gcp_process.observer->context(home, device);
-	} else {
-		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
-			(void *)ctx);
-	}
-	return pool;
-}
-
 /* A MIG instance has a UUID of its own, which nvidia-smi prints with another prefix. */
 static void uuid_write(struct gcp_gpu *gpu, const CUuuid *uuid)
 {
@@ -71,7 +43,9 @@ static void uuid_write(struct gcp_gpu *gpu, const CUuuid *uuid)
 			     (unsigned char)uuid->bytes[i]);
 }
 
-void gcp_thread_note_gpu(int device)
+/* Asks CUDA for the name of the device, for the statistics, if they are wanted: at exit
+ * it is too late. */
+static void gpu_note(int device)
 {
 	struct gcp_gpu gpu = {0};
 	struct gcp_ctx_scope scope;
@@ -95,4 +69,41 @@ void gcp_thread_note_gpu(int device)
 	gcp_passed_note_others(device);
 	if (gcp_process.observer)
 		gcp_process.observer->device(device, &gpu);
+}
+
+int gcp_thread_pool_of(CUcontext ctx, CUcontext *ret_home, int *ret_device,
+		       struct gcp_pool **ret_pool)
+{
+	int result = -ENOENT;
+
+	gcp_thread_watch();
+	if (!gcp_unknown_capture_seen() && gcp_contexts_home(ctx, ret_home, ret_device))
+		result =
+		    gcp_pool_get(gcp_process.pools, *ret_home, *ret_device, ret_pool);
+	if (result != 0)
+		return result;
+	assert(*ret_pool && *ret_home && *ret_device >= 0);
+	if (gcp_process.options.thread)
+		gcp_poller_start();
+	gpu_note(*ret_device);
+	return 0;
+}
+
+struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
+{
+	uint64_t generation = gcp_contexts_now();
+	struct gcp_pool *pool = NULL;
+	CUcontext home = NULL;
+	int device = -1, result = gcp_thread_pool_of(ctx, &home, &device, &pool);
+
+	gcp_thread.ctx = result == -EBUSY ? NULL : ctx; /* asked again next time */
+	gcp_thread.pool = pool;
+	gcp_thread.device = device;
+	gcp_thread.generation = generation;
+	if (!pool)
+		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
+			(void *)ctx);
+	else if (gcp_process.observer)
+		gcp_process.observer->context(home, device);
+	return pool;
 }

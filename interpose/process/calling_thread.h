@@ -17,6 +17,12 @@ void gcp_thread_exit_watch(void (*ended)(void *));
 /* The end of the calling thread will be noticed: what it caches goes back. */
 void gcp_thread_watch(void);
 
+/* The pool of a context, of its home and device, made at the first call. 0; else its
+ * allocations pass through (-EBUSY: for now). The library's thread is started, and the
+ * device's name known, if these are wanted. */
+int gcp_thread_pool_of(CUcontext ctx, CUcontext *ret_home, int *ret_device,
+		       struct gcp_pool **ret_pool);
+
 /* The slow half of gcp_thread_pool. */
 struct gcp_pool *gcp_thread_pool_find(CUcontext ctx);
 
@@ -32,10 +38,6 @@ static inline struct gcp_pool *gcp_thread_pool(void)
 		return gcp_thread.pool;
 	return gcp_thread_pool_find(ctx);
 }
-
-/* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
- * exit it is too late. */
-void gcp_thread_note_gpu(int device);
 
 /* Starts the optional thread (poller.c), once; later calls cost a load. Only in
  * GCP_RUN_POOL. */

@@ -13,7 +13,6 @@
 #include "../cuda/ctx_scope.h"
 #include "stream_refs.h"
 #include "../cuda/streams.h"
-#include "../cuda/unknown_calls.h"
 
 enum { REFS = 8 };
 
@@ -99,17 +98,11 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	assert(ref >= own->refs && ref < own->refs + REFS);
 	*ref = (struct gcp_stream_ref){
 	    .id = id, .generation = generation, .marker = ref->marker};
-	gcp_thread_watch();
-	if (!ctx || gcp_unknown_capture_seen() ||
-	    !gcp_contexts_home(ctx, &ref->home, &ref->device) ||
-	    gcp_pool_get(gcp_process.pools, ref->home, ref->device, &ref->pool) != 0) {
+	if (!ctx ||
+	    gcp_thread_pool_of(ctx, &ref->home, &ref->device, &ref->pool) != 0) {
 		ref->generation = 0; /* asked again next time */
 		return false;
 	}
-	assert(ref->pool && ref->home && ref->device >= 0);
-	gcp_thread_note_gpu(ref->device);
-	if (gcp_process.options.thread)
-		gcp_poller_start();
 	ref->serves = gcp_contexts_is_primary(ref->home);
 	ref->alone = !gcp_contexts_are_several();
 	ref->kind = kind_of(stream, ctx, ref->home);
