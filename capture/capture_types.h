@@ -76,13 +76,15 @@ struct gcp_graph_pool {
 	bool listed;  /* the program knows its nodes */
 	bool own;     /* it is to get memory of its own, and to share no more */
 	bool unknown; /* a call that is not known was made */
-	struct gcp_track *track; /* in whose lane its scratch lies; NULL: in none yet */
+	struct gcp_track *track; /* in whose lane its scratch lies */
+	uint64_t beside; /* epoch: behind it is what was submitted beside its capture */
 	uint64_t launches;
 	uint32_t in_progress;                  /* calls that launch it just now */
 	struct gcp_last last;                  /* its latest launch */
-	TAILQ_ENTRY(gcp_graph_pool) lane_link; /* tracker->unbound, or track->graphs */
+	TAILQ_ENTRY(gcp_graph_pool) lane_link; /* track->graphs */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
+TAILQ_HEAD(gcp_track_list, gcp_track);
 
 /* A reference of a holder to a graph pool. */
 struct gcp_hold {
@@ -211,8 +213,7 @@ struct gcp_tracker {
 	uint64_t last_track;          /* id */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
-	struct gcp_graph_pool_list unbound; /* that share, and have no lane yet */
-	TAILQ_HEAD(, gcp_track) tracks;
+	struct gcp_track_list tracks, fresh;
 	uint64_t memory_releases;    /* memory of graph pools, how often */
 	atomic_bool pinned_released; /* pinned memory, since the latest collect */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];

@@ -59,12 +59,12 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 		graph_pool->captures--;
 		assert(graph_pool->named || graph_pool->captures == 0); /* G10 */
 		if (graph_pool->captures == 0) {
-			/* None goes on: what was freed in them is free. */
+			/* None goes on: what was freed in them is free, but what is
+			 * freed later stays with the graph (X3). */
 			graph_pool->shared = false;
-			gcp_graph_pool_set_reuse(
-			    graph_pool, graph_pool->shares ? GCP_REUSE_SEALED /* X3 */
-							   : GCP_REUSE_FENCED);
-			assert(!graph_pool->shares || !graph_pool->named);
+			gcp_graph_pool_set_reuse(graph_pool, graph_pool->named
+								 ? GCP_REUSE_FENCED
+								 : GCP_REUSE_SEALED);
 		}
 		gcp_graph_pool_ref_released(tracker, graph_pool);
 	}

@@ -7,7 +7,7 @@
  * launch; CUDA keeps the order of what is launched there, and nothing is waited for. If
  * the program has several streams, an event is recorded behind each launch. The first
  * launch into another stream takes the graph out of the lane. From then on it has
- * memory of its own (so has one that is in no lane by then):
+ * memory of its own:
  *
  *   it is alone there       it keeps the lane's memory
  *   it is idle              it leaves before the launch
@@ -149,8 +149,6 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 	gcp_pool_count_graph_launch(graph->pool);
 	graph->in_progress++;
 	graph->launches++;
-	if (!track)
-		return;
 	assert(!graph->own && track->crossings == 0); /* X10 */
 	/* Which one of calls in progress comes last is not known. */
 	track->exec = track->in_progress > 0 ? NULL : exec;
@@ -189,7 +187,7 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
  * step is launched once, and what is mapped for it would be of no use. */
 static bool is_bind_due(const struct gcp_graph_pool *graph)
 {
-	return !graph->track && graph->launches >= graph->updated &&
+	return graph->track->fresh && graph->launches >= graph->updated &&
 	       (graph->launches & (graph->launches - 1)) == 0;
 }
 
@@ -211,19 +209,17 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	if (tracker->first_stream == 0)
 		tracker->first_stream = last.stream_id;
 	tracker->several_streams |= tracker->first_stream != last.stream_id;
-	if (!graph->track && graph->launches > 0 &&
-	    graph->last.stream_id != last.stream_id) {
-		gcp_share_end(tracker, graph); /* X2: only the latest launch is known */
-		return -EAGAIN;
-	}
 	if (is_bind_due(graph))
-		gcp_share_bind(tracker, graph);
-	if (!graph->shares)
-		return -EAGAIN;
+		gcp_share_bind(tracker, graph, &last);
+	track = graph->track;
+	assert(track && (!track->fresh || track->members == 1)); /* X1 */
+	if (track->fresh && track->stream_id == 0) {
+		track->stream_id = last.stream_id;
+		track->stream = stream;
+	}
 	launch->crosses = false;
-	if (graph->track)
-		result = lane_find(tracker, graph, exec, &last, launch);
-	if (result == 0 && graph->track) /* what was given back is mapped again */
+	result = lane_find(tracker, graph, exec, &last, launch);
+	if (result == 0) /* what was given back is mapped again */
 		result = gcp_lane_enter(graph->track->lane, graph->heap, false);
 	if (result != 0)
 		return result;
@@ -233,9 +229,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	last.epoch = graph->last.epoch;
 	graph->last = last;
 	track = graph->track;
-	assert(!launch->crosses || (track && track->in_progress == 1)); /* X10 */
-	if (!track)
-		return 0;
+	assert(!launch->crosses || track->in_progress == 1); /* X10 */
 	track->crossings += launch->crosses;
 	last.epoch = track->last.epoch;
 	track->last = last;
@@ -250,7 +244,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 }
 
 /* Returns true if launch_try would find that the launch follows the one before it, in
- * the same lane or in none, and needs no event. A default stream's handle names the
+ * the same lane, and needs no event. A default stream's handle names the
  * stream of the caller's context; another one's may be given out again once a stream
  * has gone. */
 static bool is_as_before(const struct gcp_tracker *tracker,
@@ -268,11 +262,9 @@ static bool is_as_before(const struct gcp_tracker *tracker,
 	     (last->stream_id != gcp_stream_default_id(stream) ||
 	      tracker->driver.stream_context(stream) != gcp_pool_context(graph->pool))))
 		return false;
-	if (!track)
-		return !is_bind_due(graph);
 	assert(track->lane && track->members > 0); /* X1 */
 	assert(track->pool == graph->pool);
-	return track->stream_id == last->stream_id &&
+	return track->stream_id == last->stream_id && !is_bind_due(graph) &&
 	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
 	       (track->members == 1 || !tracker->several_streams) &&
 	       gcp_heap_lane(graph->heap) == track->lane;
@@ -345,7 +337,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 		graph->last.stream_id = 0;
 	if (made && event && track && !gcp_track_event(track))
 		track->event = event;
-	else if (made && event) /* another launch was faster, or it is in no lane */
+	else if (made && event) /* another launch was faster, or it shares no more */
 		tracker->driver.event_destroy(event);
 	if (made)
 		gcp_pool_unpin(graph->pool);
@@ -368,17 +360,18 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {
-	struct gcp_graph_pool *graph, *next;
-	struct gcp_track *track;
+	struct gcp_graph_pool *graph;
+	struct gcp_track *track, *next;
 	uint64_t bytes = 0;
 
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	GCP_LOCKED(&tracker->lock);
-	for (graph = TAILQ_FIRST(&tracker->unbound); graph; graph = next) {
-		next = TAILQ_NEXT(graph, lane_link);
-		assert(graph->shares && !graph->track); /* X1 */
-		gcp_share_bind(tracker, graph);
+	for (track = TAILQ_FIRST(&tracker->fresh); track; track = next) {
+		next = TAILQ_NEXT(track, link);
+		graph = TAILQ_FIRST(&track->graphs);
+		assert(graph && graph->track == track && track->fresh); /* X1 */
+		gcp_share_bind(tracker, graph, &graph->last);
 	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		assert(track->members > 0);

@@ -20,8 +20,8 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	gcp_mutex_init(&tracker->lock, GCP_RANK_TRACKER);
 	TAILQ_INIT(&tracker->captures);
 	TAILQ_INIT(&tracker->graph_pools);
-	TAILQ_INIT(&tracker->unbound);
 	TAILQ_INIT(&tracker->tracks);
+	TAILQ_INIT(&tracker->fresh);
 	TAILQ_INIT(&tracker->waiting);
 	*ret_tracker = tracker;
 	return 0;

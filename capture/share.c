@@ -18,10 +18,12 @@
  * of another context; an unknown function was called), gives the graph memory of its
  * own permanently before it happens: gcp_share_take.
  *
- * Memory moves into a lane when nothing can be on its way there: no launch, and none of
- * the work that the program submitted beside the capture. That is asked, and never
- * waited for: when a graph is destroyed, when a capture begins, when memory is out, and
- * at launches. Graphs that were not launched yet are in the lane without a stream.
+ * At the end of its capture the memory becomes a lane of its own, a fresh one, where it
+ * is. It moves into another lane when nothing can be on its way there: no launch, and
+ * none of the work that the program submitted beside the capture. That is asked, and
+ * never waited for: when a graph is destroyed, when a capture begins, when memory is
+ * out, and at launches. Graphs that were not launched yet go to the lane without a
+ * stream. Where there is no lane yet the fresh one becomes it.
  *
  * A program may do more with such a graph than launch it:
  *
@@ -49,38 +51,47 @@
 
 #include "share.h"
 
-/* Returns true if only this capture has had the graph pool, whose memory is mapped by
+/* Returns true if only one capture has had the graph pool, whose memory is mapped by
  * the library, in one heap. */
-static bool is_sealable(const struct gcp_graph_pool *graph_pool)
+static bool is_sealed(const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
 
-	if (graph_pool->named || graph_pool->graphs != 1 ||
-	    !gcp_graph_pool_has_own(graph_pool))
-		return false;
-	return entry && !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool);
+	/* With several contexts no fence of one tells of the work in another. */
+	return !graph_pool->named && graph_pool->graphs == 1 && entry &&
+	       !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool) &&
+	       gcp_pool_is_only(entry->pool);
 }
 
 /* A capture whose graph the program has had in its hands may go on anywhere. */
-void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
+void gcp_share_capture_ends(struct gcp_tracker *tracker,
+			    const struct gcp_capture *capture,
+			    struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *graph = capture->pool;
+	struct gcp_track *track;
 
 	if (!tracker->sharing || !graph || !capture->graph || capture->graph_taken ||
-	    capture->into_existing_graph || !is_sealable(graph))
+	    capture->into_existing_graph || !is_sealed(graph))
 		return;
-	assert(!graph->shares && !graph->pool);         /* it begins once */
-	assert(graph->captures == 1 && !graph->shared); /* X3: nothing more comes */
-	assert(!graph->named);                          /* X7: others use it */
-	graph->shares = true;
+	assert(!graph->shares && !graph->pool); /* it begins once */
+	assert(graph->captures == 0);           /* X3: nothing more comes */
 	graph->pool = SLIST_FIRST(&graph->heaps)->pool;
 	graph->heap = SLIST_FIRST(&graph->heaps)->heap;
-	TAILQ_INSERT_HEAD(&tracker->unbound, graph, lane_link);
-	atomic_fetch_add(&tracker->counts.shares, 1);
-	/* A fence behind what was submitted beside the capture. */
-	(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
+	track = gcp_track_create(tracker, graph->pool, true);
+	if (!track)
+		return;
+	graph->shares = gcp_heap_share(graph->heap, track->lane);
+	if (graph->shares) {
+		gcp_share_move(tracker, graph, track);
+		atomic_fetch_add(&tracker->counts.shares, 1);
+		graph->beside = gcp_pool_work_now(graph->pool);
+		/* A fence is set, if that is possible. */
+		(void)gcp_pool_work_is_done(graph->pool, graph->beside);
+	}
+	assert(!graph->shares || graph->track == track); /* X1 */
+	gcp_track_tidy(tracker, track);
 }
 
 /* --- into lanes ----------------------------------------------------------------- */
@@ -116,81 +127,72 @@ static struct gcp_track *track_of(struct gcp_tracker *tracker,
 }
 
 /* The lane of the launch's stream (0: one without); else one that has none, and on
- * which nothing runs any more, which takes that stream; or a new one. */
+ * which nothing runs any more, or its own where it is alone, which takes that stream;
+ * or a new one. */
 int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track = track_of(tracker, graph->pool, last->stream_id);
-	int result;
+	struct gcp_track *own = graph->track, *track;
+	int result = 0;
 
+	track = track_of(tracker, graph->pool, last->stream_id);
 	if (!track)
 		track = track_of(tracker, graph->pool, 0);
+	if (!track && own->members == 1)
+		track = own;
 	if (track && track->stream_id != last->stream_id &&
 	    !gcp_track_is_idle(tracker, track)) /* it ran for a stream that has gone */
 		track = NULL;
 	if (!track)
-		track = gcp_track_create(tracker, graph->pool);
+		track = gcp_track_create(tracker, graph->pool, false);
 	if (!track)
 		return -ENOMEM;
 	assert(track->pool == graph->pool);
-	assert(track->lane &&
-	       (track->stream_id == 0 || track->stream_id == last->stream_id)); /* X1 */
+	assert(track == own || !track->fresh); /* X1 */
+	if (track != own)
+		result = lane_change(tracker, graph, track);
+	assert(result != 0 || graph->track == track);
+	if (result == 0 && track->fresh) {
+		TAILQ_REMOVE(&tracker->fresh, track, link);
+		TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
+		track->fresh = false;
+	}
 	track->stream_id = last->stream_id;
 	track->stream = last->stream;
-	result = lane_change(tracker, graph, track);
 	gcp_track_tidy(tracker, track);
 	return result;
 }
 
-/* Its scratch becomes a lane where it is, and then a part of the stream's, whose memory
- * may be in use: only this graph's addresses change. */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
+/* Its scratch becomes a part of the stream's lane, whose memory may be in use: only
+ * this graph's addresses change. */
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
+		    const struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_track *track;
-	int result;
-
-	assert(graph->shares); /* X7 */
-	/* With several contexts no fence of one tells of the work in another. */
-	if (graph->own || graph->track || !gcp_pool_is_only(graph->pool) ||
-	    gcp_share_in_flight(tracker, graph))
-		return;
-	track = gcp_track_create(tracker, graph->pool);
-	if (!track)
-		return;
-	result = gcp_heap_share(graph->heap, track->lane);
-	if (result == -EBUSY) { /* work beside the capture: that is asked for once */
-		(void)gcp_pool_work_is_done(graph->pool, UINT64_MAX);
-		result = gcp_heap_share(graph->heap, track->lane);
-	}
-	if (result == 0) {
-		gcp_share_move(tracker, graph, track);
-		(void)gcp_share_enter(tracker, graph, &graph->last);
-		assert(graph->track && graph->in_progress == 0); /* X2 */
-		return;
-	}
-	gcp_track_tidy(tracker, track);
-	if (result != -EBUSY)
-		gcp_share_end(tracker, graph); /* it has nothing to share */
+	assert(graph->shares && graph->track); /* X7 */
+	if (graph->track->fresh && !graph->own &&
+	    !gcp_share_in_flight(tracker, graph) &&
+	    gcp_pool_work_is_done(graph->pool, graph->beside)) /* X6 */
+		(void)gcp_share_enter(tracker, graph, last);
 }
 
 void gcp_shares_bind(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	unsigned tries = 4; /* more than a capture brings */
-	const struct gcp_graph_pool *last =
-	    TAILQ_LAST(&tracker->unbound, gcp_graph_pool_list);
+	int tries = 4; /* more than a capture brings */
 	struct gcp_graph_pool *graph;
-	bool more = last != NULL;
+	struct gcp_track *track;
 
-	while (more && tries-- > 0 && (graph = TAILQ_FIRST(&tracker->unbound))) {
-		more = graph != last;
-		assert(graph->shares && !graph->track); /* X1 */
-		TAILQ_REMOVE(&tracker->unbound, graph, lane_link);
-		TAILQ_INSERT_TAIL(&tracker->unbound, graph, lane_link);
+	while (tries-- > 0 && (track = TAILQ_FIRST(&tracker->fresh))) {
+		graph = TAILQ_FIRST(&track->graphs);
+		assert(track->fresh && track->members == 1); /* X1 */
+		TAILQ_REMOVE(&tracker->fresh, track, link);
+		TAILQ_INSERT_TAIL(&tracker->fresh, track, link);
 		if (!graph->updated)
-			gcp_share_bind(tracker, graph);
+			gcp_share_bind(tracker, graph, &graph->last);
+		if (graph->track->fresh)
+			return;
 	}
 }
 
@@ -244,15 +246,11 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	bool busy, stays;
 	int result = 0;
 
-	if (!track) {
-		gcp_share_end(tracker, graph);
-		return 0;
-	}
 	busy = gcp_share_in_flight(tracker, graph);
 	stays = (busy || track->members == 1) && others_can_leave(tracker, graph);
 	if (busy && !stays)
 		return -EBUSY;
-	fresh = gcp_track_create(tracker, graph->pool);
+	fresh = gcp_track_create(tracker, graph->pool, false);
 	if (!fresh)
 		return busy ? -EBUSY : -ENOMEM;
 	fresh->stream_id = track->stream_id;
@@ -343,8 +341,8 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 	assert(!holding->handle);
 	SLIST_FOREACH (hold, &holding->holds, link) {
 		graph = hold->graph_pool;
-		*ret_any |= graph->track != NULL;
-		if (result == 0 && graph->track)
+		*ret_any |= graph->shares;
+		if (result == 0 && graph->shares)
 			result = gcp_lane_enter(graph->track->lane, graph->heap, false);
 	}
 	return result == -ESTALE ? 0 : result; /* it went with its context */

@@ -33,7 +33,8 @@ struct gcp_track {
 	 * launched into other streams, and beside captures. */
 	void *event;
 	bool marked;
-	TAILQ_ENTRY(gcp_track) link; /* tracker->tracks */
+	bool fresh; /* of one graph, where it was captured; nothing looks for it */
+	TAILQ_ENTRY(gcp_track) link; /* tracker->fresh, or tracker->tracks */
 };
 
 /* --- track.c; tracker->lock is held ------------------------------------------- */
@@ -44,8 +45,10 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 					 unsigned *ret_count);
 /* It shares no more: its heap is in no lane, or is gone. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
-/* With an empty lane, which has no stream. NULL: no memory. */
-struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
+/* With an empty lane, which has no stream; fresh: for a graph that was just captured.
+ * NULL: no memory. */
+struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool,
+				   bool fresh);
 /* In the records only. The lane that the graph leaves goes with its last graph. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    struct gcp_track *track);
@@ -86,17 +89,20 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *trac
 
 /* --- share.c; tracker->lock is held ------------------------------------------- */
 
-/* The capture is about to leave its graph pools: its graph may share, or not. */
-void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
+/* The capture has left its graph pools, of which `graph` was its own (NULL: none): its
+ * graph may share, or not. */
+void gcp_share_capture_ends(struct gcp_tracker *tracker,
+			    const struct gcp_capture *capture,
+			    struct gcp_graph_pool *graph);
 /* Brings graphs into lanes of which that is possible by now: tries a few, in turn. */
 void gcp_shares_bind(struct gcp_tracker *tracker);
 /* Called with the graph idle. Brings it into the lane of the stream (0: one without),
  * if need be a new one. An error: it is where it was, or in no lane. */
 int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		    const struct gcp_last *last);
-/* The same for one that may be in no lane yet, if that is possible, with the stream of
- * its latest launch. */
-void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
+/* The same for one in a fresh lane, if that is possible. */
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
+		    const struct gcp_last *last);
 /* The graph gets memory of its own, and shares no more: it leaves its lane if it is
  * idle and not alone there, else all others do if they are idle. -EBUSY: one of them is
  * not. Another error: it is where it was, or in no lane (gcp_heap_lane). */

@@ -45,7 +45,8 @@ struct gcp_graph_pool *gcp_share_of_exec(struct gcp_tracker *tracker, const void
 
 /* --- lanes -------------------------------------------------------------------- */
 
-struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool)
+struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool,
+				   bool fresh)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = calloc(1, sizeof(*track));
@@ -61,8 +62,9 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	track->id = ++tracker->last_track;
 	track->pool = pool;
 	track->life = life;
+	track->fresh = fresh;
 	TAILQ_INIT(&track->graphs);
-	TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
+	TAILQ_INSERT_TAIL(fresh ? &tracker->fresh : &tracker->tracks, track, link);
 	return track;
 }
 
@@ -86,7 +88,7 @@ void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track)
 			tracker->driver.event_destroy(track->event);
 		gcp_pool_unpin(track->pool);
 	}
-	TAILQ_REMOVE(&tracker->tracks, track, link);
+	TAILQ_REMOVE(track->fresh ? &tracker->fresh : &tracker->tracks, track, link);
 	gcp_lane_destroy(track->lane);
 	free(track);
 }
@@ -99,10 +101,11 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	unsigned count;
 
 	assert(!from || from->members > 0);
-	assert(track || !graph->shares);                               /* X7 */
+	assert(track || !graph->shares); /* X7 */
+	assert(!track || !track->fresh || (!from && track->members == 0));
 	assert(!track || (track->lane && track->pool == graph->pool)); /* X1 */
-	TAILQ_REMOVE(from ? &from->graphs : &tracker->unbound, graph, lane_link);
 	if (from) {
+		TAILQ_REMOVE(&from->graphs, graph, lane_link);
 		from->members--;
 		if (from->exec &&
 		    gcp_share_of_exec(tracker, from->exec, &count) == graph)

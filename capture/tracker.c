@@ -60,6 +60,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	bool own = lost && !capture->into_existing_graph && !capture->graph_gone;
 	struct gcp_holder *graph =
 	    own ? gcp_holder_find(tracker, capture->graph, false) : NULL;
+	struct gcp_graph_pool *graph_pool = capture->pool;
 
 	assert(capture->number > 0);                     /* it is in the list */
 	assert(!graph || !capture->into_existing_graph); /* Y6 */
@@ -68,8 +69,8 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 		gcp_holder_free(tracker, graph);
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	capturing_less(tracker);
-	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
+	gcp_share_capture_ends(tracker, capture, graph_pool);
 	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))

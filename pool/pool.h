@@ -385,10 +385,9 @@ uint64_t gcp_lane_bytes(const struct gcp_lane *lane);
 
 /* What is free in the sealed heap, as far as it lies in whole handles, is the memory of
  * `lane`, which was empty, from now on; nothing is mapped or unmapped. Nothing is
- * allocated from the heap any more. -EBUSY: work that was submitted before the latest
- * free may be on its way; -ENOENT: there is nothing to share; -ESTALE: the context is
- * gone. */
-int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane);
+ * allocated from the heap any more, and its memory does not move before all work is
+ * done that was submitted until now. False: there is nothing to share. */
+bool gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane);
 /* In which lane it does; NULL: in none, and what is free in it has no memory if the
  * heap has not left. */
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);

@@ -234,35 +234,19 @@ void gcp_lanes_release_gone(struct gcp_pool *pool)
 
 /* --- what is scratch ---------------------------------------------------------- */
 
-/* -EBUSY: work that was submitted beside the capture may still be on its way to what is
- * scratch. */
-static int scratch_ready(struct gcp_heap *heap)
+/* No allocation comes from the heap any more: what is free lies as one. Its memory
+ * stays where it is until all work is done that was submitted until now. */
+static void scratch_merge(struct gcp_heap *heap)
 {
-	uint64_t completed = atomic_load(&heap->pool->timeline.completed);
-	struct gcp_segment *segment;
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
-	bool busy = false;
 
-	if (heap->awaited_epoch > completed)
-		return -EBUSY;
-	gcp_heap_advance(heap);
-	TAILQ_FOREACH (segment, &heap->segments, link) {
-		if (!segment->chunks)
-			continue;
-		/* No allocation comes from it any more: what is free lies as one. */
-		for (block = segment->first; block; block = block->upper)
-			if (gcp_block_is_free(block))
-				block->apart = false;
-		for (block = segment->first; block; block = block->upper) {
-			while (gcp_block_is_free(block) &&
-			       gcp_block_is_free(block->upper)) {
-				gcp_tree_remove(heap, block);
-				block = gcp_block_coalesce(heap, block);
-			}
-			busy |= gcp_block_is_free(block) && block->epoch > completed;
-		}
+	gcp_heap_collect(heap, &list);
+	TAILQ_FOREACH (block, &list, link) {
+		block->epoch = GCP_EPOCH_NOW;
+		block->apart = false;
 	}
-	return busy ? -EBUSY : 0;
+	gcp_heap_put_list(heap, &list);
 }
 
 /* Room in the lane for all handles of the block. */
@@ -302,30 +286,25 @@ static void scratch_take(struct gcp_heap *heap, struct gcp_lane *lane)
 	}
 }
 
-int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
+bool gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane)
 {
 	struct gcp_pool *pool = heap->pool;
-	int result;
 
-	gcp_mutex_lock(&pool->pools->vmm_lock);
+	GCP_LOCKED(&pool->pools->vmm_lock);
 	gcp_mutex_lock(&pool->lock);
 	assert(heap->private && !heap->lane && TAILQ_EMPTY(&heap->unmapping));
 	assert(heap->reuse == GCP_REUSE_SEALED); /* X3 */
-	result = lane->gone ? -ESTALE : scratch_ready(heap);
-	if (result == 0)
-		scratch_take(heap, lane);
+	scratch_merge(heap);
+	scratch_take(heap, lane);
 	gcp_mutex_unlock(&pool->lock);
-	if (result == 0 && TAILQ_EMPTY(&heap->unmapping)) {
-		result = -ENOENT;
-	} else if (result == 0) {
-		/* The lane is made of this heap, which is mapped to all handles. */
-		for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
-			heap->lane_used[size] = lane->stacks[size].count;
-		lane_join(heap, lane);
-		lane_count(lane);
-	}
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
-	return result;
+	if (TAILQ_EMPTY(&heap->unmapping))
+		return false;
+	/* The lane is made of this heap, which is mapped to all handles. */
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		heap->lane_used[size] = lane->stacks[size].count;
+	lane_join(heap, lane);
+	lane_count(lane);
+	return true;
 }
 
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap)
