@@ -84,7 +84,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	struct gcp_capture_state state = {0};
 	bool known;
 
-	assert(stream && capture->number == 0); /* done comes once */
+	assert(capture->number == 0); /* done comes once */
 	GCP_LOCKED(&tracker->lock);
 	known = result == 0 && tracker->driver.capture_state(ctx, stream, &state) == 0;
 	/* Or another thread has ended it already, and did not find it. */
@@ -93,6 +93,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 		capturing_less(tracker);
 		return;
 	}
+	assert(stream); /* the legacy one never captures */
 	capture->ctx = ctx;
 	capture->stream = stream;
 	capture->thread = gcp_thread_number();

@@ -124,6 +124,18 @@ TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used)
 	graph_destroy(again);
 }
 
+/* CUDA refuses to capture the legacy stream. */
+TEST(a_capture_that_was_refused_is_none)
+{
+	struct gcp_capture *capture;
+
+	OK(gcp_tracker_begin_prepare(tracker, false, &capture));
+	assert_true(gcp_tracker_capturing(tracker));
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, NULL, GCP_CAPTURE_GLOBAL,
+			       900);
+	assert_false(gcp_tracker_capturing(tracker));
+}
+
 /* Another thread is about to end the capture, which is noted only then. */
 TEST(a_capture_that_is_noted_late_ends)
 {
