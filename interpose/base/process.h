@@ -32,8 +32,9 @@ struct gcp_process {
 	struct gcp_tracker *tracker; /* the same */
 	/* Captures, of the tracker: gcp_process_alloc_asks; or observe.c's, never 0. */
 	const _Atomic uint32_t *alloc_asks;
-	/* NULL: nothing observes. Else set before the first allocation: observer.h. */
-	const struct gcp_observer *observer;
+	/* NULL: there are none; nothing observes what the program does. Else set before
+	 * the first allocation: observer.h. */
+	const struct gcp_observer *instruments, *observer;
 	/* help.c: how often other processes were asked; bytes that they gave, and that
 	 * this one gave others. */
 	struct {

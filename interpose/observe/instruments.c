@@ -8,12 +8,11 @@
 #include "live.h"
 #include "trace.h"
 
-/* What observes: bits, set once before the first allocation. */
+/* Bits, set once before the first allocation. */
 enum {
 	TRACE = 1,
 	LIVE = 2,
 	DEBUG = 4,
-	BLOCKS = TRACE | DEBUG,
 };
 static uint32_t wanted;
 
@@ -68,8 +67,7 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 {
 	struct gcp_block_info info;
 
-	if (!addr || !(wanted & BLOCKS) ||
-	    gcp.pools_held(gcp.process->pools, addr, &info) != 0)
+	if (!addr || gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;
 	assert(info.addr == addr);
 	if (wanted & DEBUG)
@@ -93,8 +91,6 @@ static void freeing(gcp_addr addr, struct gcp_observed_order order)
 	struct gcp_block_info info;
 	int result;
 
-	if (!(wanted & BLOCKS))
-		return;
 	result = gcp.pools_held(pools, addr, &info);
 	if (result == -EINVAL && !gcp.pools_exporter(pools, addr))
 		free_wrong(addr, 1);
@@ -132,7 +128,7 @@ static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64
 
 /* --- the table --------------------------------------------------------------- */
 
-static const struct gcp_observer observer = {
+static struct gcp_observer observer = {
     .load = load,
     .driver = gcp_trace_driver,
     .device = gcp_trace_device,
@@ -161,6 +157,7 @@ gcpool_observe(uint64_t version, const struct gcp_services *services,
 		wanted |= LIVE;
 	if (gcp_debug_start(options))
 		wanted |= DEBUG;
+	observer.events = wanted & (TRACE | DEBUG);
 	*ret_observer = wanted ? &observer : NULL;
 	return true;
 }

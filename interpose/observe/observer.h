@@ -7,8 +7,9 @@
  * allocator calls a table of functions, struct gcp_observer, and gives the library
  * another one, struct gcp_services.
  *
- * Nothing of it is on the way of a hit when nothing observes. The three places at which
- * a hit looks for something rare all find something then, and come here:
+ * Nothing of it is on the way of a hit when nothing observes: the live view does not. A
+ * recording and GCPOOL_DEBUG do. Then the three places at which a hit looks for
+ * something rare all find something, and come here:
  *
  *   the entry (exports.c)      gcp_process.special, which else says only "passive"
  *   an allocation              gcp_process.alloc_asks, which else is the tracker's
@@ -37,10 +38,12 @@ struct gcp_observed_order {
 	void *stream;
 };
 
-/* Events. None is called before gcpool_observe has returned, and after after_fork. But
- * for driver and margin they may take locks and call CUDA, and no lock of the
- * pools is held. */
+/* gcp_process.instruments: load, device, occasion, after_fork and end are called. The
+ * others where `events` says so: gcp_process.observer is the same table then. None is
+ * called before gcpool_observe has returned, and after after_fork. But for driver and
+ * margin they may take locks and call CUDA, and no lock of the pools is held. */
 struct gcp_observer {
+	bool events; /* a recording or GCPOOL_DEBUG */
 	/* Once, with no lock held: what has to be loaded. */
 	void (*load)(void);
 	/* Once: what pool/ is to see of the driver. */

@@ -53,7 +53,7 @@ static void gpu_note(int device)
 	CUuuid uuid;
 
 	assert(device >= 0);
-	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_process.observer) ||
+	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_process.instruments) ||
 	    gcp_report_knows_gpu(device) ||
 	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
@@ -67,8 +67,8 @@ static void gpu_note(int device)
 	gpu.bytes = bytes;
 	gcp_report_note_gpu(device, &gpu);
 	gcp_passed_note_others(device);
-	if (gcp_process.observer)
-		gcp_process.observer->device(device, &gpu);
+	if (gcp_process.instruments)
+		gcp_process.instruments->device(device, &gpu);
 }
 
 int gcp_thread_pool_of(CUcontext ctx, CUcontext *ret_home, int *ret_device,

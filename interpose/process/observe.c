@@ -106,14 +106,15 @@ void gcp_observe_start(const struct gcp_options *options)
 	open_fn *open = atomic_load(&library);
 
 	gcp_assert_held(GCP_RANK_START);
-	assert(!gcp_process.observer && !gcp_process.pools); /* before the pools */
+	assert(!gcp_process.instruments && !gcp_process.pools); /* before the pools */
 	if (!is_wanted(options))
 		return;
-	if (!open || !open(GCP_OBSERVE_VERSION, &services, &gcp_process.observer))
+	if (!open || !open(GCP_OBSERVE_VERSION, &services, &gcp_process.instruments))
 		gcp_log(GCP_LOG_WARNING,
 			"no " LIBRARY " of this version beside libgcpool.so, going "
 			"on without recordings, live view and GCPOOL_DEBUG");
-	if (gcp_process.observer) {
+	if (gcp_process.instruments && gcp_process.instruments->events) {
+		gcp_process.observer = gcp_process.instruments;
 		gcp_process.special = true;
 		gcp_process.alloc_asks = &gcp_always;
 	}

@@ -93,8 +93,8 @@ static void *poller_run(void *unused)
 				noted_ns = gcp_clock_ns();
 			gcp_gate_leave();
 		}
-		if (gcp_process.observer)
-			gcp_process.observer->occasion();
+		if (gcp_process.instruments)
+			gcp_process.instruments->occasion();
 		assert(gcp_ranks_held == 0); /* no lock while it sleeps */
 		nanosleep(&delay, NULL);
 	}

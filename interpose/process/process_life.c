@@ -70,8 +70,8 @@ enum gcp_run_mode gcp_process_start(void)
 		gcp_unknown_capture_hold();
 	}
 	gcp_mutex_unlock(&start_lock);
-	if (first && gcp_process.observer)
-		gcp_process.observer->load();
+	if (first && gcp_process.instruments)
+		gcp_process.instruments->load();
 	return mode;
 }
 
@@ -206,9 +206,9 @@ static void fork_child(void)
 		gcp_resolve_after_fork();
 	} else {
 		gcp_gate = (struct gcp_gate){0};
-		if (gcp_process.observer)
-			gcp_process.observer->after_fork();
-		gcp_process.observer = NULL;
+		if (gcp_process.instruments)
+			gcp_process.instruments->after_fork();
+		gcp_process.instruments = gcp_process.observer = NULL;
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
 		if (gcp_resolve_complete())
@@ -281,8 +281,8 @@ static void end_say(void)
 {
 	if (gcp_process_pooling())
 		gcp_report_exit();
-	if (gcp_process.observer)
-		gcp_process.observer->end(false);
+	if (gcp_process.instruments)
+		gcp_process.instruments->end(false);
 }
 
 __attribute__((destructor)) static void life_end(void)
@@ -296,9 +296,10 @@ __attribute__((destructor)) static void life_end(void)
 	if (process != getpid())
 		return;
 	if (!gcp_end_step(end_say)) {
-		if (gcp_process.observer)
-			gcp_process.observer->end(true);
-		if (gcp_process.observer || gcp_process.options.stats != GCP_STATS_OFF)
+		if (gcp_process.instruments)
+			gcp_process.instruments->end(true);
+		if (gcp_process.instruments ||
+		    gcp_process.options.stats != GCP_STATS_OFF)
 			gcp_log(GCP_LOG_WARNING,
 				"the process ends while a thread stays inside an "
 				"allocation or a free: leaving out what is left of its "
