@@ -10,6 +10,8 @@
  * that is reused later (third_party_dma.c).
  */
 
+#include <string.h>
+
 #include "../cuda/async_pools.h"
 #include "../cuda/contexts.h"
 #include "../cuda/third_party_dma.h"
@@ -45,7 +47,6 @@ static int range_find(CUdeviceptr ptr, struct gcp_block_info *ret_range)
 
 static bool is_imported(const struct gcp_block_info *range)
 {
-	assert(range->requested > 0); /* it was found */
 	return range->ctx && !range->id;
 }
 
@@ -158,63 +159,55 @@ static bool is_malloced(const struct gcp_block_info *range)
 /* CU_POINTER_ATTRIBUTE_..., which older headers lack. */
 enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, IS_HW_DECOMPRESS_CAPABLE = 21 };
 
-#define ANSWER(type, condition, answer)                                                \
-	if (value && (condition))                                                      \
-		*(type *)value = (answer);                                             \
-	return
-
 /* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
  * for what cudaMalloc gives them; that other processes can open that; that its memory
  * has no handles; that it may be read and written, asked from any device (measured:
  * without peer access, too); and what is behind it: 2 MiB that small blocks share, or
  * as many times 2 MiB as a larger one needs. What is stream-ordered is capable of less
  * than memory of cudaMalloc (RDMA: H200), which in an ordinary segment gcpool_malloc
- * gives. value: may be NULL. */
+ * gives. value: may be NULL. (Both processors are little-endian.) */
 static void range_correct(void *value, CUpointer_attribute attribute,
 			  const struct gcp_block_info *range, CUdeviceptr ptr)
 {
 	const size_t page = (size_t)2 << 20;
-	bool shares = range->requested <= page;
+	bool async = range->async, mapped = range->mapped,
+	     imported = is_imported(range);
+	bool malloced = is_malloced(range), shares = range->requested <= page;
+	const struct {
+		int attribute;
+		bool ours; /* else the driver's answer stays */
+		uint8_t bytes;
+		uint64_t value;
+	} answers[] = {
+	    /* Of stream-ordered memory CUDA says none. */
+	    {CU_POINTER_ATTRIBUTE_CONTEXT, async || range->ctx, 8,
+	     async ? 0 : (uintptr_t)range->ctx},
+	    {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, async, 8,
+	     async ? (uintptr_t)gcp_async_default_pool(range->device) : 0},
+	    /* CUDA says a byte or more of these two. */
+	    {CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, async && mapped, 1,
+	     false},
+	    {IS_HW_DECOMPRESS_CAPABLE, async && mapped, 1, false},
+	    {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, true, 8, range->addr},
+	    {CU_POINTER_ATTRIBUTE_RANGE_SIZE, true, 8, range->requested},
+	    {MAPPING_BASE_ADDR, malloced, 8, shares ? ptr / page * page : range->addr},
+	    {MAPPING_SIZE, malloced, 8, (range->requested + page - 1) / page * page},
+	    {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, imported, 4, (uint64_t)range->device},
+	    {CU_POINTER_ATTRIBUTE_BUFFER_ID, range->id, 8, range->id},
+	    {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, malloced, 4,
+	     malloced && gcp_mark_get(range->addr, range->id, GCP_MARK_SYNC_MEMOPS)},
+	    {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, mapped || async, 4,
+	     !async && gcp_vmm_is_shared(range->device)},
+	    {CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, mapped || imported, 8, 0},
+	    {CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, mapped && !async, 4,
+	     CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE},
+	};
 
-	assert(!value || range->requested > 0); /* it was found */
-	switch ((int)attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT: /* of stream-ordered memory CUDA says none */
-		ANSWER(CUcontext, range->async || range->ctx,
-		       range->async ? NULL : range->ctx);
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		ANSWER(CUmemoryPool, range->async,
-		       gcp_async_default_pool(range->device));
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-	case IS_HW_DECOMPRESS_CAPABLE: /* CUDA has said a byte or more of it */
-		ANSWER(bool, range->async && range->mapped, false);
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		ANSWER(CUdeviceptr, true, range->addr);
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		ANSWER(size_t, true, range->requested);
-	case MAPPING_BASE_ADDR:
-		ANSWER(CUdeviceptr, is_malloced(range),
-		       shares ? ptr / page * page : range->addr);
-	case MAPPING_SIZE:
-		ANSWER(size_t, is_malloced(range),
-		       shares ? page : (range->requested + page - 1) / page * page);
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		ANSWER(int, is_imported(range), range->device);
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		ANSWER(unsigned long long, range->id, range->id);
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		ANSWER(int, is_malloced(range),
-		       gcp_mark_get(range->addr, range->id, GCP_MARK_SYNC_MEMOPS));
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		ANSWER(int, range->mapped || range->async,
-		       !range->async && gcp_vmm_is_shared(range->device));
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		ANSWER(unsigned long long, range->mapped || is_imported(range), 0);
-	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		ANSWER(int, range->mapped && !range->async,
-		       CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
-	default:
-		return;
-	}
+	assert(range->requested > 0); /* it was found */
+	assert(!imported || !malloced);
+	for (size_t i = 0; value && i < sizeof(answers) / sizeof(*answers); i++)
+		if (answers[i].ours && answers[i].attribute == (int)attribute)
+			memcpy(value, &answers[i].value, answers[i].bytes);
 }
 
 /* Of memory that the program has freed the driver is to say what it says of an address
