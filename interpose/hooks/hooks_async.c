@@ -215,10 +215,11 @@ static CUresult memory_detach_stream(CUstream stream, void *owner)
 }
 
 /* A stream of the block's own context, which does not capture: the block may be reused
- * by its order. 0: by none. While a capture is under way the legacy stream gets no
- * marker: over an operation there CUDA loses the captures of blocking streams. The
- * others are known not to capture. */
-static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
+ * by its order. 0: by none. marks: the free is an operation of the stream. While a
+ * capture is under way the legacy stream gets no marker: over an operation there CUDA
+ * loses the captures of blocking streams. The others are known not to capture. */
+static CUresult free_order(CUstream stream, void *owner, bool marks,
+			   uint64_t *ret_order)
 {
 	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
 	CUresult result = CUDA_SUCCESS;
@@ -226,7 +227,7 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 	*ret_order = 0;
 	if (!ref || ref->home != owner)
 		return memory_detach_stream(stream, owner);
-	if (ref->kind != GCP_STREAM_APART) {
+	if (marks && ref->kind != GCP_STREAM_APART) {
 		if (!ref->marker.event ||
 		    (gcp_process_capturing() && !gcp_stream_capturable(stream)))
 			return CUDA_SUCCESS;
@@ -258,7 +259,7 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 	if (captures)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		result = free_order(stream, owner, &order);
+		result = free_order(stream, owner, true, &order);
 	if (result != CUDA_SUCCESS)
 		return result;
 	(void)work_is_captured(stream);
@@ -348,18 +349,13 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 			      bool anywhere)
 {
-	const struct gcp_stream_ref *ref;
-	CUresult result = CUDA_SUCCESS;
-	uint64_t order = 0;
+	uint64_t order;
+	CUresult result;
 
 	if (stream_captures(stream))
 		return free_in_order(ptr, 0, stream);
-	ref = gcp_stream_ref_of_free(stream);
-	if (ref && ref->home == owner)
-		order = anywhere ? 0 : ref->id;
-	else
-		result = memory_detach_stream(stream, owner);
-	return result ?: free_in_order(ptr, order, stream);
+	result = free_order(stream, owner, false, &order);
+	return result ?: free_in_order(ptr, anywhere ? 0 : order, stream);
 }
 
 /* --- the short cuts ------------------------------ */
@@ -404,7 +400,7 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 	if (ref && ref->kind == GCP_STREAM_APART)
 		return gcp_pool_free_stream(ref->pool, addr, ref->id);
 	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0 ||
-	    free_order(stream, info.ctx, &order) != CUDA_SUCCESS)
+	    free_order(stream, info.ctx, true, &order) != CUDA_SUCCESS)
 		return -1;
 	return gcp_pools_free_async(gcp_process.pools, addr, order);
 }
