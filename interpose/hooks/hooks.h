@@ -90,7 +90,4 @@ CUresult gcp_copy_again(CUresult result, const struct gcp_call_words *words);
  * should launch again. */
 bool gcp_copy_opens(CUresult result);
 
-/* After a launch into `stream`, as gcp_stream_named gives it. */
-void gcp_copy_graph_launched(CUstream stream);
-
 #endif

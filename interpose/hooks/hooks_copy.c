@@ -359,14 +359,3 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
 			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
 								  : CU_STREAM_LEGACY));
 }
-
-/* --- graphs -------------------------------------------------------------------- */
-
-void gcp_copy_graph_launched(CUstream stream)
-{
-	struct copy copy = {.in_stream = true, .stream = stream, .several = true};
-
-	if (gcp_vmm_is_everywhere() && copies_matter() && executing_find(&copy) &&
-	    !gcp_stream_captures(stream))
-		copy_cover(&copy);
-}

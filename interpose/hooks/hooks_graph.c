@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "../cuda/cuda_vmm.h"
 #include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "../process/process_life.h"
@@ -334,38 +335,42 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 
 typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 
-/* The context of a launch that may run on memory which is ordered by fences of another
- * one. Those of a primary context cover its green ones. NULL: there is no other. */
-static CUcontext away_context(CUgraphExec exec, CUstream stream)
+/* Returns true if it may run on memory which is ordered by fences of another context.
+ * Those of a primary context cover its green ones. */
+static bool is_away(CUgraphExec exec, CUcontext ctx)
 {
-	CUcontext ctx, home;
+	CUcontext home;
 	int device;
 
-	if (!gcp_contexts_are_several() || !gcp_process_pooling() ||
-	    !gcp_tracker_holds(gcp_process.tracker))
-		return NULL;
-	ctx = gcp_stream_context(stream);
-	if (!ctx || !gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL) ||
-	    gcp_stream_captures(stream))
-		return NULL;
+	if (!gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL))
+		return false;
 	if (!gcp_contexts_home(ctx, &home, &device))
 		home = ctx;
-	return gcp_exec_is_away(gcp_process.tracker, exec, ctx, home) ? ctx : NULL;
+	return gcp_exec_is_away(gcp_process.tracker, exec, ctx, home);
 }
 
-/* The real launch. Where it is away an event stands behind it, for which the memory
- * waits once nothing holds it; without an event the memory of all graphs stays.
+/* The real launch. An event stands behind it where it is away, for which the memory
+ * waits once nothing holds it; without an event the memory of all graphs stays. Once
+ * memory is open to all devices it may copy between them, and counts for all contexts.
  */
 static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    CUstream named)
 {
-	CUcontext ctx = away_context(exec, named);
+	CUcontext ctx = NULL;
+	bool away, copies = gcp_vmm_is_everywhere();
+	CUresult result;
 
-	if (!ctx)
-		return real(exec, stream);
-	CUresult result = real(exec, stream);
-	if (result == CUDA_SUCCESS &&
-	    !gcp_foreign_work_note(ctx, named, &(CUcontext){NULL}, 1))
+	if (gcp_contexts_are_several() && gcp_process_pooling() &&
+	    (copies || gcp_tracker_holds(gcp_process.tracker)) &&
+	    !gcp_stream_captures(named))
+		ctx = gcp_stream_context(named);
+	away = ctx && is_away(exec, ctx);
+	result = real(exec, stream);
+	if (result != CUDA_SUCCESS || !ctx)
+		return result;
+	if (copies)
+		(void)gcp_foreign_work_submitted(ctx, named, NULL, 0);
+	else if (away && !gcp_foreign_work_note(ctx, named, &(CUcontext){NULL}, 1))
 		gcp_graphs_keep(gcp_process.tracker, false); /* Y8 */
 	return result;
 }
@@ -398,8 +403,6 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	result = result ?: gcp_stream_submits(stream, per_thread);
 	result = result ?: launch_captured(exec, named);
 	result = result ?: launch_real(real, exec, stream, named);
-	if (result == CUDA_SUCCESS)
-		gcp_copy_graph_launched(named);
 	assert(!launch.graph || guarded);      /* X10: cancelled, its end is not told */
 	assert(!launch.event || launch.graph); /* X1 */
 	if (launch.graph)
