@@ -360,7 +360,6 @@ struct gcp_streams {
 struct gcp_limits {
 	_Atomic uint64_t bytes;       /* more than that pending: a barrier */
 	_Atomic uint64_t epoch_bytes; /* an epoch that has taken so much is closed */
-	_Atomic uint32_t blocks;      /* bytes, in blocks of one size */
 	_Atomic uint32_t streams;     /* in use of late; 0: not known: window.c */
 	_Atomic uint32_t scale;       /* times the limits were doubled */
 };

@@ -27,11 +27,10 @@ enum {
 	EPOCHS_PER_WINDOW = 2,
 	/* With one stream this part of what the pool has reserved waits, and so much
 	 * at least, doubled with each step of the limits, and of few threads so much
-	 * at most; of blocks, this part of what many streams may have. */
+	 * at most. */
 	ONE_STREAM_PART = 256,
 	ONE_STREAM_LEAST = 512 << 10,
 	ONE_STREAM_MOST = 16 << 20,
-	ONE_STREAM_BLOCKS_PART = 4,
 	THREADS_FEW = 2,
 	/* So many epochs in a row, each closed so shortly after the one before: the
 	 * limits double. One that is closed four times as long after it: they halve. So
@@ -107,17 +106,14 @@ static void limits_update(struct gcp_pool *pool)
 	struct gcp_limits *limits = &pool->limits;
 	uint32_t streams = streams_count(pool->pools), scale = LOAD(limits->scale);
 	uint32_t most = streams == 1 ? SCALE_MOST_ONE_STREAM : SCALE_MOST;
-	uint32_t part = streams == 1 ? ONE_STREAM_BLOCKS_PART : 1;
-	uint32_t blocks = (pool->pools->config.window_blocks - 1) / part + 1;
 
 	scale = scale < most ? scale : most;
 	STORE(limits->scale, scale);
 	STORE(limits->streams, streams);
 	uint64_t bytes = window_bytes(pool, streams, scale);
 	STORE(limits->bytes, bytes);
-	assert(blocks > 0 && scale <= most);
+	assert(scale <= most);
 	STORE(limits->epoch_bytes, streams == 1 ? bytes : bytes / EPOCHS_PER_WINDOW);
-	STORE(limits->blocks, blocks);
 }
 
 void gcp_windows_update(struct gcp_pools *pools)
@@ -218,7 +214,7 @@ uint64_t gcp_limit_share(const struct gcp_pool *pool, uint64_t bytes)
 uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size)
 {
 	uint64_t blocks = gcp_limit_share(pool, LOAD(pool->limits.bytes)) / size;
-	uint32_t most = LOAD(pool->limits.blocks);
+	uint32_t most = pool->pools->config.window_blocks;
 
 	assert(most > 0); /* none would be given to the heap for ever */
 	if (blocks > most)
