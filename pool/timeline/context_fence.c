@@ -75,7 +75,7 @@ static int require_completion(struct gcp_pools *pools)
 		if (!gcp_pool_pin(pool))
 			continue;
 		result = gcp_timeline_complete_locked(&pool->timeline,
-						      pool->timeline.ordered);
+						      pool->timeline.ordered, false);
 		gcp_pool_unpin(pool);
 		if (result != 0)
 			return result;
@@ -100,7 +100,7 @@ static int catch_up_locked(struct gcp_pool *pool)
 	    gcp_timeline_beyond(timeline, (int64_t)most, 2);
 	bool waits = closed && timeline->multi_context;
 
-	return waits ? gcp_timeline_wait_own(timeline, *closed) : 0;
+	return waits ? gcp_timeline_wait_locked(timeline, *closed, true) : 0;
 }
 
 /* The fence of another thread that closes the epoch covers it as well, or the next one
@@ -173,7 +173,7 @@ static int make_ready_locked(struct gcp_pool *pool, struct gcp_closed_epoch clos
 	assert(closed.epoch >= epoch && epoch <= pool->timeline.freed); /* W1 */
 	if (!atomic_load(&pool->pools->completed_only))
 		return order_locked(pool, epoch, true);
-	result = gcp_timeline_wait_own(&pool->timeline, closed);
+	result = gcp_timeline_wait_locked(&pool->timeline, closed, true);
 	return result == 0 && !gcp_epoch_ready(pool, epoch) ? -EBUSY : result;
 }
 
@@ -225,7 +225,7 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	GCP_LOCKED(&pools->fence_lock);
 	result = require_completion(pools);
 	if (result == 0 && atomic_load(&pools->completed_only))
-		result = gcp_timeline_complete_locked(&pool->timeline, epoch);
+		result = gcp_timeline_complete_locked(&pool->timeline, epoch, false);
 	else if (result == 0)
 		result = barrier_locked(pool, epoch, alone);
 	return result;
@@ -243,34 +243,22 @@ bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search)
 	    gcp_timeline_at(timeline, 0)->searches >= search->begun)
 		return false;
 	struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
-	return gcp_timeline_wait_own(timeline, oldest) == 0 &&
+	return gcp_timeline_wait_locked(timeline, oldest, true) == 0 &&
 	       gcp_timeline_is_completed(timeline, oldest.epoch);
 }
 
 int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch)
 {
 	GCP_LOCKED(&timeline->pools->fence_lock);
-	int result = gcp_timeline_complete_locked(timeline, epoch);
+	int result = gcp_timeline_complete_locked(timeline, epoch, false);
 	assert(result != 0 || gcp_timeline_is_completed(timeline, epoch));
 	return result;
 }
 
 int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 {
-	struct gcp_timeline *timeline = &pool->timeline;
-	struct gcp_closed_epoch *closed;
-	int result = 0;
-
 	GCP_LOCKED(&pool->pools->fence_lock);
-	if (!gcp_timeline_is_completed(timeline, epoch) &&
-	    !gcp_timeline_covering(timeline, epoch))
-		result = gcp_timeline_close_locked(timeline);
-	closed = gcp_timeline_covering(timeline, epoch);
-	if (result == 0 && closed)
-		result = gcp_timeline_wait_own(timeline, *closed);
-	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
-		result = closed ? -EAGAIN : -EBUSY;
-	return result;
+	return gcp_timeline_complete_locked(&pool->timeline, epoch, true);
 }
 
 struct gcp_real_free gcp_real_free_begin(struct gcp_pool *pool)
@@ -321,7 +309,8 @@ int gcp_timeline_reattach(struct gcp_pool *pool)
 	     gcp_timeline_is_held(timeline) ||
 	     fence_order(pool, gcp_timeline_covering(timeline, timeline->ordered),
 			 false)))
-		result = gcp_timeline_complete_locked(timeline, timeline->ordered);
+		result =
+		    gcp_timeline_complete_locked(timeline, timeline->ordered, false);
 	atomic_store(&pool->detaching, result != 0);
 	return result;
 }

@@ -457,6 +457,7 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 {
 	struct gcp_fence *fence = closed.fence;
 	void *handle = fence->handle;
+	bool advanced;
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	fence->waiters++;
@@ -470,16 +471,7 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 		fence_release(timeline, fence);
 	if (result == 0 && !own)
 		gcp_timeline_mark_completed(timeline, closed.epoch);
-	return result;
-}
-
-int gcp_timeline_wait_own(struct gcp_timeline *timeline, struct gcp_closed_epoch closed)
-{
-	int result = gcp_timeline_wait_locked(timeline, closed, true);
 	struct gcp_closed_epoch *left = gcp_timeline_covering(timeline, closed.epoch);
-	bool advanced;
-
-	gcp_assert_held(GCP_RANK_FENCE);
 	if (result == 0 && left && !gcp_timeline_is_completed(timeline, closed.epoch))
 		(void)gcp_timeline_query_locked(timeline, *left, &advanced);
 	return result;
@@ -500,17 +492,18 @@ struct gcp_closed_epoch *gcp_timeline_beyond(struct gcp_timeline *timeline,
 }
 
 /* Closes the open epoch, whatever it takes: a full queue is waited for. */
-static int close_for_completion(struct gcp_timeline *timeline)
+static int close_for_completion(struct gcp_timeline *timeline, bool own)
 {
 	int result = 0;
 
 	if (timeline->count == GCP_FENCE_QUEUE)
 		result = gcp_timeline_wait_locked(
-		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), false);
+		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), own);
 	return result == 0 ? gcp_timeline_close_locked(timeline) : result;
 }
 
-int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
+int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch,
+				 bool own)
 {
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
@@ -519,11 +512,14 @@ int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
 	if (gcp_timeline_is_completed(timeline, epoch))
 		return 0;
 	if (!closed)
-		result = close_for_completion(timeline);
+		result = close_for_completion(timeline, own);
 	if (result != 0 || gcp_timeline_is_completed(timeline, epoch))
 		return result;
 	closed = gcp_timeline_covering(timeline, epoch);
-	return closed ? gcp_timeline_wait_locked(timeline, *closed, false) : -EBUSY;
+	result = closed ? gcp_timeline_wait_locked(timeline, *closed, own) : -EBUSY;
+	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
+		result = -EAGAIN;
+	return result;
 }
 
 /* --- the end -------------------------------------------------------------- */

@@ -73,21 +73,19 @@ int gcp_timeline_poll_all(struct gcp_pool *pool);
  * for now it stays open, and the result is 0; but -ENOBUFS: memory for one is out, and
  * none is under way that would serve again. */
 int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
-/* Waits for the fence, or for what the context does itself alone (own), which completes
- * no epoch. fence_lock is not held meanwhile. */
+/* Waits for the fence, or (own) for what the context does itself alone, as plain
+ * cudaFree does: what other devices do may wait for this thread. Then looks whether all
+ * of it is done; an error of that shows again. fence_lock is not held meanwhile. */
 int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 			     struct gcp_closed_epoch closed, bool own);
-/* Waits for what the context does itself, as plain cudaFree does: what other devices do
- * may wait for this thread. Then looks whether all of it is done; an error of that
- * shows again. */
-int gcp_timeline_wait_own(struct gcp_timeline *timeline,
-			  struct gcp_closed_epoch closed);
 /* Returns the youngest closed epoch that has more than `most` bytes together with all
  * younger ones, and is not one of the youngest `least`; NULL if there is none. */
 struct gcp_closed_epoch *gcp_timeline_beyond(struct gcp_timeline *timeline,
 					     int64_t most, uint32_t least);
-/* Waits until `epoch` is completed, closing it first if it is open. */
-int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch);
+/* Waits until `epoch` is completed, closing it first if it is open; own: as above, and
+ * -EAGAIN if some of another device's work is left. */
+int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch,
+				 bool own);
 /* All work of the epochs up to `epoch` is done. */
 void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch);
 /* A barrier stands behind the fence of `epoch`. */
