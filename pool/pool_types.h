@@ -230,8 +230,6 @@ struct gcp_heap {
 	bool private;
 	uint64_t id;   /* tells one life of a heap from another's */
 	bool recycled; /* a block freed before was given out; gcp_heap_capture_ends */
-	/* Private heaps: the epoch open at the latest free. */
-	uint64_t awaited_epoch;
 	/* Private heaps only: how frees become allocations; the open group, which
 	 * frees in a capture get; that of the latest such free; and groups up to
 	 * group_past are of captures that are over. */

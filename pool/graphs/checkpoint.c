@@ -93,6 +93,5 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 		gcp_stats_delta_count(&heap->pool->delta, 1, one->requested,
 				      block->size);
 	}
-	heap->awaited_epoch = 0; /* all that is free there is ready */
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }

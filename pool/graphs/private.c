@@ -190,8 +190,6 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	/* No graph can address it: behind its fence it is as it was before. */
 	bool untouched = open && block->apart &&
 			 block->captured == atomic_load(&pool->pools->captured_work);
-	if (heap->private && !late)
-		heap->awaited_epoch = epoch;
 	block->group = untouched ? GCP_GROUP_FRESH : GCP_GROUP_PAST;
 	/* Captured work runs behind the barrier at its capture's end. */
 	block->epoch = heap->private && !once && !late ? GCP_EPOCH_NOW : epoch;

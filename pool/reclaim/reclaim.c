@@ -73,8 +73,8 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
 
 	gcp_assert_held(GCP_RANK_POOL);
 	/* What was freed in a graph's heap serves its own capture alone. */
-	if (own && own->awaited_epoch > epoch)
-		epoch = own->awaited_epoch;
+	if (own)
+		epoch = youngest_epoch(&own->pending, epoch);
 	epoch = youngest_epoch(&common->unmapping, epoch);
 	return youngest_epoch(&common->pending, epoch);
 }
