@@ -375,14 +375,13 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 	}
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		assert(track->members > 0);
-		if (device >= 0 && gcp_pool_device(track->pool) != device)
+		if ((device >= 0 && gcp_pool_device(track->pool) != device) ||
+		    !gcp_track_is_idle(tracker, track))
 			continue;
-		if (!gcp_track_is_idle(tracker, track))
-			bytes += keep_bytes ? 0 : gcp_lane_purge(track->lane, false);
-		else if (keep_bytes >= gcp_lane_bytes(track->lane))
+		if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);
 		else
-			bytes += gcp_lane_purge(track->lane, true);
+			bytes += gcp_lane_purge(track->lane);
 	}
 	return bytes;
 }

@@ -401,10 +401,9 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes);
  * its own from now on. Else it is about to be released: that is unmapped, behind what
  * runs on it. No launch of its graph is just being made. */
 void gcp_lane_heap_ends(struct gcp_heap *heap);
-/* Gives back what none of its heaps is mapped to: those that needed it have left. There
- * may be launches. all: the rest, too, and its heaps have none then. Nothing runs on
- * it. Returns the bytes. */
-uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all);
+/* Called where nothing runs on it: gives its memory back, and its heaps have none then.
+ * Returns the bytes. */
+uint64_t gcp_lane_purge(struct gcp_lane *lane);
 
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 

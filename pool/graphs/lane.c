@@ -312,20 +312,18 @@ struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap)
 	return heap->lane;
 }
 
-uint64_t gcp_lane_purge(struct gcp_lane *lane, bool all)
+uint64_t gcp_lane_purge(struct gcp_lane *lane)
 {
 	struct gcp_heap *heap;
 	uint64_t bytes;
-	int result = 0;
 
 	GCP_LOCKED(&lane->pool->pools->vmm_lock);
 	bytes = lane->bytes;
-	while (all && result == 0 && (heap = TAILQ_FIRST(&lane->heaps))) {
-		result = lane_unmap(heap);
+	while ((heap = TAILQ_FIRST(&lane->heaps))) {
+		(void)lane_unmap(heap); /* an error shows again where it enters one */
 		lane_leave(heap);
 	}
-	if (result == 0 && !lane->gone)
-		unused_release(lane);
+	unused_release(lane);
 	return bytes - lane->bytes;
 }
 
