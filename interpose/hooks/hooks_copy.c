@@ -36,7 +36,7 @@ struct copy {
 	int device;          /* that one's */
 
 	bool rewritten; /* is to be made by a call that names the contexts */
-	bool several;   /* it may be several copies: none is rewritten */
+	bool several;   /* it is a batch, which is not looked into */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
 	CUcontext homes[2];
 	bool is_far[2];
@@ -94,7 +94,7 @@ static CUmemorytype type_of(char letter)
 }
 
 /* Returns what a call copies, by the name and the parameters of its function; of a line
- * to or from an array the sides alone. */
+ * to or from an array the sides alone, and it is not rewritten. */
 static CUDA_MEMCPY3D_PEER copied(const char *name, const uint64_t *words)
 {
 	const char *form = name + strlen("cuMemcpy");
@@ -182,12 +182,6 @@ static bool is_elsewhere(const struct side *side, const struct copy *copy)
 	return side->device != ON_HOST && side->device != copy->device;
 }
 
-static bool executing_find(struct copy *copy)
-{
-	copy->executing = gcp_stream_context(copy->stream);
-	return copy->executing && gcp_ctx_device(copy->executing, &copy->device);
-}
-
 /* The context of a side that is no memory of a device is that of the stream. */
 static void contexts_name(struct copy *copy, const struct side *to,
 			  const struct side *from)
@@ -225,14 +219,12 @@ static bool copy_is_between(struct copy *copy, const char *name, const uint64_t 
 	copy->what = copied(name, words);
 	sides[0] = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
 	sides[1] = side_find(copy->what.srcMemoryType, copy->what.srcDevice);
-	copy->several = strstr(name, "AtoD") || strstr(name, "DtoA");
 	for (int i = 0; i < 2; i++) {
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
 	}
-	copy->rewritten = !strstr(name, "Peer") && !copy->several &&
-			  copy->what.WidthInBytes > 0 && copy->what.Height > 0 &&
-			  copy->what.Depth > 0 &&
+	copy->rewritten = !strstr(name, "Peer") && copy->what.WidthInBytes > 0 &&
+			  copy->what.Height > 0 && copy->what.Depth > 0 &&
 			  (needs_contexts(copy, &sides[0], &sides[1]) ||
 			   needs_contexts(copy, &sides[1], &sides[0]));
 	if (copy->rewritten)
@@ -321,7 +313,8 @@ CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
 	bool captured;
 
 	assert(!copy.several || copy.in_stream); /* no batch is synchronous */
-	if (!copies_matter() || !executing_find(&copy) ||
+	if (!copies_matter() || !(copy.executing = gcp_stream_context(stream)) ||
+	    !gcp_ctx_device(copy.executing, &copy.device) ||
 	    (!copy.several && !copy_is_between(&copy, words->base, words->at)))
 		return gcp_words_call(words);
 	GCP_CANCEL_LATER;
