@@ -165,9 +165,10 @@ enum { MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, IS_HW_DECOMPRESS_CAPABLE = 21 
  * without peer access, too); and what is behind it: 2 MiB that small blocks share, or
  * as many times 2 MiB as a larger one needs. What is stream-ordered is capable of less
  * than memory of cudaMalloc (RDMA: H200), which in an ordinary segment gcpool_malloc
- * gives. value: may be NULL. (Both processors are little-endian.) */
-static void range_correct(void *value, CUpointer_attribute attribute,
-			  const struct gcp_block_info *range, CUdeviceptr ptr)
+ * gives. A value may be NULL. (Both processors are little-endian.) */
+static void range_correct(unsigned int count, const CUpointer_attribute *attributes,
+			  void **values, const struct gcp_block_info *range,
+			  CUdeviceptr ptr)
 {
 	const size_t page = (size_t)2 << 20;
 	bool async = range->async, mapped = range->mapped,
@@ -205,9 +206,11 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 
 	assert(range->requested > 0); /* it was found */
 	assert(!imported || !malloced);
-	for (size_t i = 0; value && i < sizeof(answers) / sizeof(*answers); i++)
-		if (answers[i].ours && answers[i].attribute == (int)attribute)
-			memcpy(value, &answers[i].value, answers[i].bytes);
+	for (unsigned int n = 0; n < count; n++)
+		for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++)
+			if (values[n] && answers[i].ours &&
+			    answers[i].attribute == (int)attributes[n])
+				memcpy(values[n], &answers[i].value, answers[i].bytes);
 }
 
 /* Of memory that the program has freed the driver is to say what it says of an address
@@ -246,8 +249,8 @@ static CUresult attributes_ask(bool alone, unsigned int count,
 	if (alone && found == 0 && *attributes == CU_POINTER_ATTRIBUTE_CONTEXT &&
 	    range.ctx && *values)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
-	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
-		range_correct(values[i], attributes[i], &range, ptr);
+	if (found == 0 && result == CUDA_SUCCESS)
+		range_correct(count, attributes, values, &range, ptr);
 	return result;
 }
 
