@@ -73,14 +73,12 @@ int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
 #define GCP_PASS(key, call, ...)                                                       \
 	({                                                                             \
 		struct gcp_pass pass_ = {.start = gcp_clock_ns(), __VA_ARGS__};        \
-		struct gcp_tries tries_ = {.bytes = pass_.memory.bytes};               \
-		CUresult tried_;                                                       \
-		do                                                                     \
-			tried_ = gcp_pass_tried(                                       \
-			    &pass_,                                                    \
-			    gcp_pass_may(&pass_) ? (call) : CUDA_ERROR_OUT_OF_MEMORY); \
-		while (gcp_again(&tries_, tried_));                                    \
-		gcp_pass_end(&pass_, tried_, tried_ ? 0 : (key));                      \
+		CUresult passed_ =                                                     \
+		    GCP_AGAIN(gcp_pass_tried(&pass_, gcp_pass_may(&pass_)              \
+							 ? (call)                      \
+							 : CUDA_ERROR_OUT_OF_MEMORY),  \
+			      .bytes = pass_.memory.bytes);                            \
+		gcp_pass_end(&pass_, passed_, passed_ ? 0 : (key));                    \
 	})
 
 /* The real functions, with their call counted. */
