@@ -323,10 +323,9 @@ int gcp_share_read(struct gcp_tracker *tracker, bool unknown);
 /* A launch under way. */
 struct gcp_launch {
 	struct gcp_graph_pool *graph; /* NULL: nothing is to be told of its end */
-	bool crosses;                 /* no other one is made meanwhile: X10 */
-	void *event;                  /* its lane's; or NULL: */
-	bool makes;                   /* one is to be made */
-	bool marks;                   /* it is to be recorded behind the launch */
+	struct gcp_track *track;      /* its lane; NULL: it is in none */
+	void *event;  /* its lane's, if it is to stand behind the launch */
+	bool crosses; /* no other one is made meanwhile: X10 */
 	void *stream;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for

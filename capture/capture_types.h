@@ -29,10 +29,16 @@ struct gcp_graph_heap {
 	SLIST_ENTRY(gcp_graph_heap) link;
 };
 
+/* Calls that launch a graph, or graphs of a lane, just now. Their begins are counted
+ * under the lock, and their ends without it. */
+#define gcp_in_progress(launched) ((launched)->begins - atomic_load(&(launched)->ends))
+
+#define GCP_NOT_ASKED UINT64_MAX
+
 /* A launch, and the stream that it was given to. */
 struct gcp_last {
-	uint64_t epoch;     /* that was open when it had returned; 0: there was none, or
-			       it is known to be completed */
+	uint64_t epoch;     /* behind it is the launch; 0: there was none, or it is
+			       known to be completed; GCP_NOT_ASKED: gcp_last_epoch */
 	uint64_t stream_id; /* 0: not known */
 	void *stream;       /* its handle */
 	uint64_t gone;      /* streams that had gone when it was there for certain */
@@ -78,9 +84,9 @@ struct gcp_graph_pool {
 	bool unknown; /* a call that is not known was made */
 	struct gcp_track *track; /* in whose lane its scratch lies */
 	uint64_t beside; /* epoch: behind it is what was submitted beside its capture */
-	uint64_t launches;
-	uint32_t in_progress;                  /* calls that launch it just now */
-	struct gcp_last last;                  /* its latest launch */
+	uint64_t begins; /* of calls that launch it */
+	_Atomic uint64_t ends; /* then they use neither the graph pool nor its lane */
+	struct gcp_last last;  /* its latest launch */
 	TAILQ_ENTRY(gcp_graph_pool) lane_link; /* track->graphs */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);

@@ -118,7 +118,7 @@ static void pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_p
 	gcp_pinned_set_release(graph_pool->pinned_set);
 	graph_pool->pinned_set = NULL;
 	assert(!gcp_graph_pool_has_memory(graph_pool)); /* P2 */
-	assert(!graph_pool->shares && graph_pool->in_progress == 0);
+	assert(!graph_pool->shares && gcp_in_progress(graph_pool) == 0);
 	assert(!graph_pool->track); /* X5 */
 	tracker->unseen -= graph_pool->unseen;
 	graph_pool->away = graph_pool->unseen = graph_pool->listed = false;
@@ -168,7 +168,8 @@ bool gcp_tracker_look(struct gcp_tracker *tracker)
 		assert(graph_pool->awaits == 0 || graph_pool->away ||
 		       graph_pool->unseen);
 		if (!used && gcp_graph_pool_has_memory(graph_pool) &&
-		    (graph_pool->in_progress > 0 || graph_pool->awaits > done)) /* Y8 */
+		    (gcp_in_progress(graph_pool) > 0 ||
+		     graph_pool->awaits > done)) /* Y8 */
 			continue;
 		graph_pool->waits = false;
 		TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);

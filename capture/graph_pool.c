@@ -157,7 +157,7 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	    .last_capture_id = graph_pool->last_capture_id,
 	    .lane = track ? track->id : 0,
 	    .lane_bytes = track ? gcp_lane_bytes(track->lane) : 0,
-	    .launches = graph_pool->launches,
+	    .launches = graph_pool->begins,
 	};
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_usage(entry->heap, &info->reserved_bytes,

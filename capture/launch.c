@@ -61,12 +61,12 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = graph->track;
 	struct gcp_pool *pool = graph->pool;
-	uint64_t epoch = track->last.epoch;
+	uint64_t epoch = gcp_last_epoch(pool, &track->last);
 	void *event = gcp_track_record(tracker, track);
 	bool followed = false;
 	int result;
 
-	assert(track->in_progress == 0);
+	assert(gcp_in_progress(track) == 0);
 	gcp_pool_count_graph(pool, false);
 	if (event && gcp_pools_captures_hold(tracker->pools)) {
 		gcp_pool_work_is_held_back(pool);
@@ -126,14 +126,14 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	assert(track->members > 0 && track->pool == graph->pool);
 	/* CUDA keeps the order of one stream, and of one executable. */
 	in_stream = UNGUARDED || track->last.stream_id == stream_id;
-	by_exec = !in_stream && track->exec == exec && track->in_progress == 0;
+	by_exec = !in_stream && track->exec == exec && gcp_in_progress(track) == 0;
 	launch->crosses = by_exec || track->stream_id != stream_id;
-	if (track->crossings > 0 || (launch->crosses && track->in_progress > 0))
+	if (track->crossings > 0 || (launch->crosses && gcp_in_progress(track) > 0))
 		return -EAGAIN; /* X10 */
 	if (in_stream || by_exec || gcp_track_is_idle(tracker, track))
 		return 0;
-	return track->in_progress > 0 ? -EAGAIN
-				      : track_wait(tracker, graph, last->stream);
+	return gcp_in_progress(track) > 0 ? -EAGAIN
+					  : track_wait(tracker, graph, last->stream);
 }
 
 /* --- launches ----------------------------------------------------------------- */
@@ -146,13 +146,15 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 
 	assert(graph->shares && !launch->graph); /* X7 */
 	launch->graph = graph;
+	launch->track = track;
 	gcp_pool_count_graph_launch(graph->pool);
-	graph->in_progress++;
-	graph->launches++;
+	graph->begins++;
+	graph->last.epoch = GCP_NOT_ASKED;
 	assert(!graph->own && track->crossings == 0); /* X10 */
 	/* Which one of calls in progress comes last is not known. */
-	track->exec = track->in_progress > 0 ? NULL : exec;
-	track->in_progress++;
+	track->exec = gcp_in_progress(track) > 0 ? NULL : exec;
+	track->begins++;
+	track->last.epoch = GCP_NOT_ASKED;
 	track->marked = false; /* its event stands before this one */
 }
 
@@ -187,8 +189,8 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
  * step is launched once, and what is mapped for it would be of no use. */
 static bool is_bind_due(const struct gcp_graph_pool *graph)
 {
-	return graph->track->fresh && graph->launches >= graph->updated &&
-	       (graph->launches & (graph->launches - 1)) == 0;
+	return graph->track->fresh && graph->begins >= graph->updated &&
+	       (graph->begins & (graph->begins - 1)) == 0;
 }
 
 /* -EAGAIN: once more. */
@@ -196,7 +198,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const void *exec, void *stream, struct gcp_launch *launch)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_last last = {.stream = stream};
+	struct gcp_last last = {.stream = stream, .epoch = GCP_NOT_ASKED};
 	struct gcp_track *track;
 	int result = 0;
 
@@ -217,7 +219,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		track->stream_id = last.stream_id;
 		track->stream = stream;
 	}
-	launch->crosses = false;
 	result = lane_find(tracker, graph, exec, &last, launch);
 	if (result == 0) /* what was given back is mapped again */
 		result = gcp_lane_enter(graph->track->lane, graph->heap, false);
@@ -225,21 +226,25 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		return result;
 	launch->stream = stream;
 	launch_count(graph, exec, launch);
-	assert(last.stream_id != 0 && graph->in_progress > 0);
-	last.epoch = graph->last.epoch;
+	assert(last.stream_id != 0 && gcp_in_progress(graph) > 0);
 	graph->last = last;
 	track = graph->track;
-	assert(!launch->crosses || track->in_progress == 1); /* X10 */
+	assert(!launch->crosses || gcp_in_progress(track) == 1); /* X10 */
 	track->crossings += launch->crosses;
-	last.epoch = track->last.epoch;
 	track->last = last;
 	/* Another graph of the lane may have to follow this launch from another stream:
 	 * an event stands behind it then, and not behind what its stream is given
 	 * later. */
-	launch->event = gcp_track_event(track);
-	launch->makes = track->members > 1 && !launch->event;
-	launch->marks = track->members > 1 &&
-			(tracker->several_streams || gcp_streams_may_capture(tracker));
+	if (track->members > 1 && !gcp_track_event(track) &&
+	    gcp_pool_pin(track->pool)) {
+		if (tracker->driver.event_create(gcp_pool_context(track->pool),
+						 &track->event) != 0)
+			track->event = NULL;
+		gcp_pool_unpin(track->pool);
+	}
+	if (track->members > 1 &&
+	    (tracker->several_streams || gcp_streams_may_capture(tracker)))
+		launch->event = gcp_track_event(track);
 	return 0;
 }
 
@@ -300,60 +305,48 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		}
 	} while (result == -EAGAIN);
 	assert(!launch->graph || result == 0); /* else its end would not be told */
-	assert(!launch->graph || launch->graph->in_progress > 0); /* X2 */
+	assert(!launch->graph || gcp_in_progress(launch->graph) > 0); /* X2 */
 	gcp_mutex_unlock(&tracker->lock);
 	return result;
 }
 
 /* --- their ends ----------------------------------------------------------------- */
 
+/* The graph may move, or be gone, from here on. */
+static void launch_uncount(const struct gcp_launch *launch)
+{
+	assert(gcp_in_progress(launch->graph) > 0);
+	assert(launch->graph->track == launch->track); /* X2 */
+	atomic_fetch_add(&launch->track->ends, 1);
+	atomic_fetch_add(&launch->graph->ends, 1);
+}
+
 void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,
 		    int result)
 {
-	struct gcp_graph_pool *graph = launch->graph;
-	struct gcp_track *track;
-	bool made, marked = false;
-	void *event = launch->event;
+	struct gcp_track *track = launch->track;
+	bool marked;
 
-	if (!graph)
+	if (!launch->graph)
 		return;
-	assert(gcp_ranks_held == 0); /* these may wait for room in the queue */
-	assert(!launch->makes || !launch->event); /* X1: a lane has one event */
-	made = launch->makes && result == 0 && gcp_pool_pin(graph->pool);
-	if (made &&
-	    tracker->driver.event_create(gcp_pool_context(graph->pool), &event) != 0)
-		event = NULL;
-	if (launch->marks && result == 0 && event)
-		marked = tracker->driver.event_record(NULL, launch->stream, event) == 0;
+	if (result == 0 && !launch->crosses && !launch->event) {
+		launch_uncount(launch);
+		return;
+	}
+	assert(gcp_ranks_held == 0); /* this may wait for room in the queue */
+	marked = launch->event && result == 0 &&
+		 tracker->driver.event_record(NULL, launch->stream, launch->event) == 0;
 	GCP_LOCKED(&tracker->lock);
-	track = graph->track; /* NULL: also where it shares no more */
-	assert(graph->in_progress > 0);
-	assert(graph->shares || !track); /* X7 */
-	graph->in_progress--;
-	graph->last.epoch = gcp_pool_work_now(graph->pool);
-	assert(graph->last.epoch > 0); /* X2: it counts as on its way */
 	/* It may have been made or not: nothing follows it. */
 	if (result != 0)
-		graph->last.stream_id = 0;
-	if (made && event && track && !gcp_track_event(track))
-		track->event = event;
-	else if (made && event) /* another launch was faster, or it shares no more */
-		tracker->driver.event_destroy(event);
-	if (made)
-		gcp_pool_unpin(graph->pool);
-	if (track) {
-		assert(track->in_progress > 0 && track->crossings >= launch->crosses);
-		track->in_progress--;
-		track->crossings -= launch->crosses;
-		assert(track->crossings <= track->in_progress); /* X10 */
-		track->last.epoch = graph->last.epoch;
-		track->exec = result == 0 ? track->exec : NULL;
-		track->marked = marked && track->exec && track->event == event;
-		assert(!track->marked ||
-		       track->in_progress == 0); /* X1: it is behind the latest */
-		if (result != 0)
-			track->last.stream_id = 0;
-	}
+		launch->graph->last.stream_id = track->last.stream_id = 0;
+	launch_uncount(launch);
+	track->crossings -= launch->crosses;
+	assert(track->crossings <= gcp_in_progress(track)); /* X10 */
+	track->exec = result == 0 ? track->exec : NULL;
+	track->marked = marked && track->exec && track->event == launch->event;
+	assert(!track->marked ||
+	       gcp_in_progress(track) == 0); /* X1: it is behind the latest */
 }
 
 /* --- when memory is out ------------------------------------------------------- */

@@ -103,8 +103,8 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_graph_pool *graph
 	const struct gcp_track *from = graph->track;
 	int result;
 
-	assert(graph->shares);           /* X7 */
-	assert(graph->in_progress == 0); /* X2 */
+	assert(graph->shares);               /* X7 */
+	assert(gcp_in_progress(graph) == 0); /* X2 */
 	/* Graphs that have ended may still run on what is left there. */
 	result = gcp_lane_enter(track->lane, graph->heap,
 				from && gcp_pool_work_is_done(from->pool, from->ended));
@@ -199,17 +199,15 @@ void gcp_shares_bind(struct gcp_tracker *tracker)
 /* --- own memory --------------------------------------------------------------- */
 
 /* The graph stays where it is, and all other graphs of its lane can leave it: none that
- * has ended still runs there, and no call is to record the lane's event. */
-static bool others_can_leave(struct gcp_tracker *tracker,
-			     const struct gcp_graph_pool *graph)
+ * has ended still runs there, and no call is to end in the lane. */
+static bool others_can_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_track *track = graph->track;
 	struct gcp_graph_pool *other;
 
 	assert(track && track->members > 0);
-	if ((graph->in_progress > 0 && track->event) ||
-	    gcp_heap_lane(graph->heap) != track->lane)
+	if (gcp_in_progress(graph) > 0 || gcp_heap_lane(graph->heap) != track->lane)
 		return false;
 	TAILQ_FOREACH (other, &track->graphs, lane_link)
 		if (other != graph && gcp_share_in_flight(tracker, other))
@@ -219,12 +217,12 @@ static bool others_can_leave(struct gcp_tracker *tracker,
 
 /* Waits for calls that launch it, or for its latest launch. The lock is let go
  * meanwhile. */
-static int share_wait(struct gcp_tracker *tracker, const struct gcp_graph_pool *graph)
+static int share_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool *pool = graph->pool;
-	uint64_t epoch = graph->last.epoch;
-	bool in_progress = graph->in_progress > 0;
+	bool in_progress = gcp_in_progress(graph) > 0;
+	uint64_t epoch = in_progress ? 0 : gcp_last_epoch(pool, &graph->last);
 	int result = 0;
 
 	gcp_mutex_unlock(&tracker->lock);

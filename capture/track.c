@@ -80,7 +80,7 @@ void *gcp_track_event(const struct gcp_track *track)
 void gcp_track_tidy(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(track->crossings <= track->in_progress); /* X10 */
+	assert(track->crossings <= gcp_in_progress(track)); /* X10 */
 	if (track->members > 0)
 		return;
 	if (gcp_pool_pin(track->pool)) { /* events go with their context */
@@ -159,6 +159,15 @@ static void stream_release(struct gcp_tracker *tracker)
 	gcp_pools_captures_release(tracker->pools);
 }
 
+uint64_t gcp_last_epoch(struct gcp_pool *pool, struct gcp_last *last)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (last->epoch == GCP_NOT_ASKED)
+		last->epoch = gcp_pool_work_now(pool);
+	assert(last->epoch != GCP_NOT_ASKED); /* X2: a fence can cover it */
+	return last->epoch;
+}
+
 static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *pool,
 			   const struct gcp_last *last)
 {
@@ -178,36 +187,37 @@ static void *marked_event(const struct gcp_track *track)
 	return track->marked ? gcp_track_event(track) : NULL;
 }
 
-bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
+static bool last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
+			 struct gcp_last *last)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t epoch = track->last.epoch;
-	void *event = marked_event(track);
-	bool done = epoch == 0;
+	return last->epoch == 0 || stream_is_done(tracker, pool, last) ||
+	       gcp_pool_work_is_done(pool, gcp_last_epoch(pool, last));
+}
 
-	assert(!event || track->in_progress == 0); /* it is behind the latest launch */
-	if (track->in_progress > 0)
+bool gcp_track_is_idle(struct gcp_tracker *tracker, struct gcp_track *track)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	void *event = marked_event(track);
+	bool done = false;
+
+	assert(!event || gcp_in_progress(track) == 0); /* it is behind the latest */
+	if (gcp_in_progress(track) > 0)
 		return false;
-	if (!done && event && gcp_pool_pin(track->pool)) {
+	if (event && gcp_pool_pin(track->pool)) {
 		done = tracker->driver.event_query(event) == 0;
 		gcp_pool_unpin(track->pool);
 	}
-	return done || stream_is_done(tracker, track->pool, &track->last) ||
-	       gcp_pool_work_is_done(track->pool, epoch);
+	return done || last_is_done(tracker, track->pool, &track->last);
 }
 
 /* The launches of its lane follow one another, so where that is idle all are done. */
-bool gcp_share_in_flight(struct gcp_tracker *tracker,
-			 const struct gcp_graph_pool *graph)
+bool gcp_share_in_flight(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	uint64_t epoch = graph->last.epoch;
-
-	if (graph->in_progress > 0)
-		return true;
-	return epoch != 0 && !stream_is_done(tracker, graph->pool, &graph->last) &&
-	       !(graph->track && gcp_track_is_idle(tracker, graph->track)) &&
-	       !gcp_pool_work_is_done(graph->pool, epoch);
+	return gcp_in_progress(graph) > 0 ||
+	       (!last_is_done(tracker, graph->pool, &graph->last) &&
+		!(graph->track && gcp_track_is_idle(tracker, graph->track)));
 }
 
 /* --- events ------------------------------------------------------------------- */
@@ -217,7 +227,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *event = marked_event(track);
 
-	if (event || !gcp_track_event(track) || track->in_progress > 0 ||
+	if (event || !gcp_track_event(track) || gcp_in_progress(track) > 0 ||
 	    !gcp_pool_pin(track->pool))
 		return event;
 	/* An event in the legacy stream orders all blocking streams by each other:
@@ -235,7 +245,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 		gcp_pools_captures_release(tracker->pools);
 	}
 	gcp_pool_unpin(track->pool);
-	assert(!track->marked || track->in_progress == 0); /* X1 */
+	assert(!track->marked || gcp_in_progress(track) == 0); /* X1 */
 	return marked_event(track);
 }
 
@@ -244,7 +254,7 @@ static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(track->members > 0);
-	if (track->in_progress > 0 || marked_event(track) || track->last.epoch == 0)
+	if (gcp_in_progress(track) > 0 || marked_event(track) || track->last.epoch == 0)
 		return;
 	if (stream_is_done(tracker, track->pool, &track->last))
 		track->last.epoch = 0;

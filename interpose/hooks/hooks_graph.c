@@ -392,14 +392,14 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
 	struct gcp_launch launch = {.graph = NULL};
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 	bool guarded = exec && shares();
 	GCP_CANCEL_LATER;
 
 	gcp_stream_seen(stream, per_thread);
-	if (guarded)
-		result =
-		    owned(gcp_launch_begin(gcp_process.tracker, exec, named, &launch));
+	result =
+	    guarded ? owned(gcp_launch_begin(gcp_process.tracker, exec, named, &launch))
+		    : CUDA_SUCCESS;
 	result = result ?: gcp_stream_submits(stream, per_thread);
 	result = result ?: launch_captured(exec, named);
 	result = result ?: launch_real(real, exec, stream, named);
@@ -415,12 +415,13 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 		       bool per_thread)
 {
-	struct gcp_tries tries = {.launch = true};
-	CUresult result;
+	CUresult result = launch_once(real, exec, stream, per_thread);
 
-	do
+	if (result == CUDA_SUCCESS)
+		return result;
+	struct gcp_tries tries = {.launch = true};
+	while (gcp_copy_opens(result) || gcp_again(&tries, result))
 		result = launch_once(real, exec, stream, per_thread);
-	while (gcp_copy_opens(result) || gcp_again(&tries, result));
 	return result;
 }
 
