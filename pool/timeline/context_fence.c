@@ -164,35 +164,25 @@ bool gcp_timeline_is_idle(struct gcp_pool *pool)
 
 /* By a barrier, or where only completion counts by waiting, as plain cudaFree has: what
  * other devices do may go on, and then the epoch is not ready. */
-static int make_ready_locked(struct gcp_pool *pool, struct gcp_closed_epoch closed,
-			     uint64_t epoch)
-{
-	gcp_assert_held(GCP_RANK_FENCE);
-	int result;
-
-	assert(closed.epoch >= epoch && epoch <= pool->timeline.freed); /* W1 */
-	if (!atomic_load(&pool->pools->completed_only))
-		return order_locked(pool, epoch, true);
-	result = gcp_timeline_wait_locked(&pool->timeline, closed, true);
-	return result == 0 && !gcp_epoch_ready(pool, epoch) ? -EBUSY : result;
-}
-
 int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 {
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_closed_epoch *closed;
-	int result;
+	struct gcp_timeline *timeline = &pool->timeline;
 
-	GCP_LOCKED(&pools->fence_lock);
-	result = require_completion(pools);
-	if (result == 0 && !gcp_epoch_ready(pool, epoch)) {
-		closed = gcp_timeline_covering(&pool->timeline, epoch);
-		if (!closed || epoch > pool->timeline.freed)
-			result = -EBUSY; /* NO NEW WAITS, fence.c */
-		else
-			result = make_ready_locked(pool, *closed, epoch);
-	}
-	return result == -EXDEV ? -EBUSY : result;
+	GCP_LOCKED(&pool->pools->fence_lock);
+	int result = require_completion(pool->pools);
+	if (result != 0 || gcp_epoch_ready(pool, epoch))
+		return result;
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+	if (!closed || epoch > timeline->freed)
+		return -EBUSY; /* NO NEW WAITS, fence.c */
+	assert(closed->epoch >= epoch && epoch <= timeline->freed); /* W1 */
+	if (atomic_load(&pool->pools->completed_only))
+		result = gcp_timeline_wait_locked(timeline, *closed, true);
+	else
+		result = order_locked(pool, epoch, true);
+	if (result == -EXDEV || (result == 0 && !gcp_epoch_ready(pool, epoch)))
+		return -EBUSY;
+	return result;
 }
 
 /* Closes the epoch, if it is open, and sets a barrier behind it. */
