@@ -176,9 +176,6 @@ struct gcp_block_info {
 int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 		   struct gcp_block_info *ret_info);
 
-/* Returns true if a mapped segment has an address of [first, last]. */
-bool gcp_pools_map(struct gcp_pools *pools, gcp_addr first, gcp_addr last);
-
 /* The same as gcp_pools_find for the start of a block, which the caller holds:
  * lock-free, constant time. -ENOENT: not the start of a block of ours; -EINVAL: ours,
  * but free. */

@@ -91,9 +91,8 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr, bool waits);
  * memory that is not ours. */
 CUresult gcp_memory_complete(CUdeviceptr ptr);
 
-/* Returns true if the library has mapped, or set aside, one of the addresses: for a
- * pool, or for memory of another process. The driver knows what it has mapped itself.
- */
+/* Returns true if the first or the last address is one that the library has mapped, or
+ * set aside: for a pool, or for memory of another process or of the host. */
 bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes);
 
 /* Returns true if a call failed for want of memory and something was given back since:

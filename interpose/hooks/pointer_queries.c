@@ -85,13 +85,11 @@ bool gcp_memory_overlaps(CUdeviceptr ptr, size_t bytes)
 {
 	struct gcp_import_info import;
 	struct gcp_block_info info;
-	CUdeviceptr last;
 
-	if (__builtin_add_overflow(ptr, bytes ? bytes - 1 : 0, &last))
-		last = UINT64_MAX - 1;
 	return gcp_process_pooling() &&
-	       (gcp_pools_map(gcp_process.pools, ptr, last) ||
-		gcp_imports_find(ptr, &import) || gcp_spill_find(ptr, &info));
+	       (gcp_block_find(ptr, &info) != -ENOENT ||
+		gcp_block_find(ptr + bytes - 1, &info) != -ENOENT ||
+		gcp_imports_find(ptr, &import));
 }
 
 CUresult gcp_memory_complete(CUdeviceptr ptr)

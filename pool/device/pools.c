@@ -322,24 +322,15 @@ bool gcp_pool_maps(const struct gcp_pool *pool)
 	return !gcp_pool_is_ordinary(pool);
 }
 
-/* The last segment that has an address of [first, last]. */
-static struct gcp_segment *pool_segment_at(struct gcp_pool *pool, gcp_addr first,
-					   gcp_addr last)
-{
-	struct gcp_segment key = {.addr = last + 1}; /* the last one before this */
-	struct gcp_segment *segment = gcp_segments_below(&pool->segments, &key);
-
-	gcp_assert_held(GCP_RANK_POOL);
-	return segment && first < segment->addr + segment->size ? segment : NULL;
-}
-
 /* The block that holds `addr`. */
 static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 {
-	struct gcp_segment *segment = pool_segment_at(pool, addr, addr);
+	struct gcp_segment key = {.addr = addr + 1}; /* the last one before this */
+	struct gcp_segment *segment = gcp_segments_below(&pool->segments, &key);
 	struct gcp_block *block;
 
-	if (!segment)
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!segment || addr >= segment->addr + segment->size)
 		return NULL;
 	block = gcp_map_find_below(pool->pools->map, addr, segment->addr);
 	return block && addr < block->addr + block->size ? block : NULL;
@@ -404,29 +395,6 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 			return used ? 0 : -EINVAL;
 	}
 	return -ENOENT;
-}
-
-static bool pool_maps(struct gcp_pool *pool, gcp_addr first, gcp_addr last)
-{
-	struct gcp_segment *segment = pool_segment_at(pool, first, last);
-
-	while (segment && !segment->chunks && segment->addr > first)
-		segment = pool_segment_at(pool, first, segment->addr - 1);
-	return segment && segment->chunks;
-}
-
-bool gcp_pools_map(struct gcp_pools *pools, gcp_addr first, gcp_addr last)
-{
-	bool found = false;
-
-	for (struct gcp_pool *pool = pools->first; pool && !found; pool = pool->next) {
-		if (!pool->live)
-			continue;
-		gcp_mutex_lock(&pool->lock);
-		found = pool_maps(pool, first, last);
-		gcp_mutex_unlock(&pool->lock);
-	}
-	return found;
 }
 
 int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
