@@ -315,9 +315,9 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 void gcp_share_listed(struct gcp_tracker *tracker, const void *graph);
 /* It is about to read what a node works on: graphs whose nodes were listed get memory
  * of their own, and a node that it adds by hand from now on may work on memory of any
- * graph: its graph holds all that there is then. As gcp_holding_begin; or -ESTALE: a
- * context is gone, and with it what the graph needs. unknown: it is a call that is not
- * known, and all graphs get memory of their own, as far as there is any. */
+ * graph: its graph holds all that there is then. As gcp_holding_begin. unknown: it is a
+ * call that is not known, and all graphs get memory of their own, as far as there is
+ * any. */
 int gcp_share_read(struct gcp_tracker *tracker, bool unknown);
 
 /* A launch under way. */
@@ -329,10 +329,9 @@ struct gcp_launch {
 	void *stream;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for
- * captures; and after one that failed. An error: it must not be made, but after
- * -ESTALE: the graph's context is gone, and CUDA says so. Never waits for the device,
- * but for an executable that is launched into a capture, or into a stream of another
- * context, for the first time. */
+ * captures; and after one that failed. An error: it must not be made. Never waits for
+ * the device, but for an executable that is launched into a capture, or into a stream
+ * of another context, for the first time. */
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
 void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,

@@ -343,7 +343,7 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 		if (result == 0 && graph->shares)
 			result = gcp_lane_enter(graph->track->lane, graph->heap, false);
 	}
-	return result == -ESTALE ? 0 : result; /* it went with its context */
+	return result;
 }
 
 /* --- what is read ----------------------------------------------------------------- */

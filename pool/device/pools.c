@@ -258,7 +258,7 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 	gcp_mutex_unlock(&pools->registry_lock);
 	for (pool = pools->first; pool; pool = pool->next) {
 		gcp_vmm_release_orphans(pool);
-		gcp_lanes_release_gone(pool);
+		gcp_lanes_release_unused(pool);
 	}
 	gcp_mutex_unlock(&pools->vmm_lock);
 }

@@ -58,18 +58,6 @@ static bool stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
 	return true;
 }
 
-/* pool->lock is held. */
-static void bytes_change_locked(struct gcp_lane *lane, int64_t change)
-{
-	struct gcp_pool *pool = lane->pool;
-	bool had = lane->bytes > 0;
-
-	lane->bytes += (uint64_t)change;
-	gcp_reserved_count(pool, change, true, true);
-	gcp_gauge_add(&pool->stats.lane_bytes, change);
-	gcp_gauge_add(&pool->stats.lane, (lane->bytes > 0) - had);
-}
-
 /* There is room for it. */
 static void lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
 {
@@ -82,14 +70,16 @@ static void lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
 /* Counts what the lane has by now. */
 static void lane_count(struct gcp_lane *lane)
 {
-	uint64_t bytes = 0;
+	struct gcp_pool *pool = lane->pool;
+	uint64_t before = lane->bytes, bytes = 0;
 
-	if (lane->gone)
-		return;
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		bytes += lane->stacks[size].count * (uint64_t)size * GCP_CHUNK;
-	GCP_LOCKED(&lane->pool->lock);
-	bytes_change_locked(lane, (int64_t)(bytes - lane->bytes));
+	GCP_LOCKED(&pool->lock);
+	lane->bytes = bytes;
+	gcp_reserved_count(pool, (int64_t)(bytes - before), true, true);
+	gcp_gauge_add(&pool->stats.lane_bytes, (int64_t)(bytes - before));
+	gcp_gauge_add(&pool->stats.lane, (bytes > 0) - (before > 0));
 }
 
 /* Gives back what no heap is mapped to, and counts the rest. */
@@ -129,11 +119,14 @@ static struct gcp_lane_handle *last_handle(const struct gcp_heap *heap, uint32_t
 /* The heap is mapped to the first `lane_used` handles. */
 static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane)
 {
+	assert(!heap->lane);
 	heap->lane = lane;
 	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
+		assert(heap->lane_used[size] <= lane->stacks[size].count); /* X8 */
 		if (heap->lane_used[size] > 0)
 			last_handle(heap, size)->last_of++;
+	}
 }
 
 /* The heap is in no lane any more. */
@@ -189,8 +182,7 @@ void gcp_lane_destroy(struct gcp_lane *lane)
 	gcp_mutex_lock(&pools->vmm_lock);
 	assert(TAILQ_EMPTY(&lane->heaps));
 	unused_release(lane);
-	if (!lane->gone)
-		TAILQ_REMOVE(&lane->pool->lanes, lane, link);
+	TAILQ_REMOVE(&lane->pool->lanes, lane, link);
 	gcp_mutex_unlock(&pools->vmm_lock);
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
 		free(lane->stacks[size].handles);
@@ -209,27 +201,18 @@ void gcp_lanes_reset(struct gcp_pool *pool)
 	struct gcp_heap *heap;
 
 	gcp_assert_held(GCP_RANK_VMM);
-	gcp_assert_held(GCP_RANK_POOL);
-	TAILQ_FOREACH (lane, &pool->lanes, link) {
+	TAILQ_FOREACH (lane, &pool->lanes, link)
 		while ((heap = TAILQ_FIRST(&lane->heaps)))
 			lane_leave(heap);
-		bytes_change_locked(lane, -(int64_t)lane->bytes);
-		lane->gone = true;
-	}
 }
 
-void gcp_lanes_release_gone(struct gcp_pool *pool)
+void gcp_lanes_release_unused(struct gcp_pool *pool)
 {
-	struct gcp_lane *lane, *next;
+	struct gcp_lane *lane;
 
 	gcp_assert_held(GCP_RANK_VMM);
-	for (lane = TAILQ_FIRST(&pool->lanes); lane; lane = next) {
-		next = TAILQ_NEXT(lane, link);
-		if (!lane->gone)
-			continue;
-		TAILQ_REMOVE(&pool->lanes, lane, link);
+	TAILQ_FOREACH (lane, &pool->lanes, link)
 		unused_release(lane);
-	}
 }
 
 /* --- what is scratch ---------------------------------------------------------- */
@@ -444,8 +427,6 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
 	from = heap->lane;
 	takes &= is_alone(heap);
 	assert(heap->pool == pool);
-	if (lane->gone)
-		return -ESTALE;
 	if (from == lane)
 		return 0;
 	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {

@@ -23,7 +23,6 @@ struct gcp_lane_stack {
 struct gcp_lane {
 	struct gcp_pool *pool;
 	uint64_t bytes;
-	bool gone; /* with the context */
 	TAILQ_HEAD(, gcp_heap) heaps;
 	struct gcp_lane_stack stacks[GCP_HANDLE_MOST + 1]; /* [chunks] */
 	TAILQ_ENTRY(gcp_lane) link;                        /* pool->lanes */

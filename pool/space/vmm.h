@@ -33,12 +33,11 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
 /* --- lane.c ----------------------------------------------------------------------- */
 
-/* The context is gone, and no graph uses the lanes any more: they are off the lists.
- * vmm_lock and pool->lock are held. */
+/* The context is gone, and no graph uses its lanes any more. vmm_lock is held. */
 void gcp_lanes_reset(struct gcp_pool *pool);
-/* Their handles go back to the driver: a context that ends does not take them along.
- * The same vmm_lock is held, and no other lock. */
-void gcp_lanes_release_gone(struct gcp_pool *pool);
+/* Then the lanes' handles go back to the driver: a context that ends does not take them
+ * along. The same vmm_lock is held, and no other lock. */
+void gcp_lanes_release_unused(struct gcp_pool *pool);
 
 /* --- handle.c: vmm_lock is held ----------------------------------------------- */
 
