@@ -14,9 +14,6 @@
  *                  behind a barrier, however little is
  *                  pending, and then reclaim.c
  *
- * With one context, whose streams are known, the barrier comes before the queries: it
- * costs the host less.
- *
  * Between barrier and new memory lies the growth bound: while less than the window is
  * pending new memory is taken, so that work on other streams runs on undisturbed; from
  * then on a barrier on the oldest epoch that fits, which waits only for work of
@@ -28,16 +25,6 @@
 static bool is_missing(const struct gcp_request *request, int result)
 {
 	return result == 0 && !request->block;
-}
-
-/* Returns true if a barrier is tried before completed epochs are asked for. Where only
- * completion counts a barrier waits, and one that makes several contexts wait costs
- * much. */
-static bool is_barrier_first(const struct gcp_pool *pool)
-{
-	return GCP_LIMIT(pool, streams) > 0 &&
-	       !atomic_load_explicit(&pool->pools->completed_only,
-				     memory_order_relaxed);
 }
 
 /* --- ordered ------------------------------------------------------------------ */
@@ -120,7 +107,8 @@ static int poll_in_epoch(struct gcp_request *request)
 
 /* A thread whose cache has blocks of the class asks whether they are ready, rather than
  * to carry more and more over from the heap; with as many as may wait, it makes them
- * so. */
+ * so. But where only completion counts a barrier waits, and one that makes several
+ * contexts wait costs much. */
 static int take_from_cache(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
@@ -132,7 +120,8 @@ static int take_from_cache(struct gcp_request *request)
 	bool full = count >= gcp_cache_batch(cache, request->size);
 	if (full)
 		gcp_window_starved(pool);
-	if (full && is_barrier_first(pool))
+	if (full && GCP_LIMIT(pool, streams) > 0 &&
+	    !atomic_load_explicit(&pool->pools->completed_only, memory_order_relaxed))
 		return take_ordered(request, false);
 	int result = poll_in_epoch(request);
 	if (result == 0)
@@ -250,7 +239,6 @@ static int take_new(struct gcp_request *request)
 int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool barrier_first = is_barrier_first(pool);
 	int result = 0;
 
 	if (request->size > pool->memory)
@@ -259,11 +247,9 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 		result = -ENOTSUP;
 	if (is_missing(request, result))
 		result = take_ready(request);
-	if (is_missing(request, result) && barrier_first)
-		result = take_ordered(request, false);
 	if (is_missing(request, result))
 		result = take_completed(request);
-	if (is_missing(request, result) && !barrier_first)
+	if (is_missing(request, result))
 		result = take_ordered(request, false);
 	if (is_missing(request, result))
 		result = take_gathered(request);
