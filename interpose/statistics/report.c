@@ -12,7 +12,7 @@
 /* A figure of pool.h, and what it is. */
 enum kind { GAUGE, COUNTER, COST, TIME };
 struct row {
-	char name[28], meaning[100];
+	char name[28];
 	size_t offset; /* in struct gcp_stats or struct gcp_pinned_stats */
 	enum kind kind;
 };
@@ -22,32 +22,27 @@ static gcp_columns cost_columns = {"count", "ns", ""};
 static gcp_columns time_columns = {"count", "ns", "mean_ns", "min_ns", "max_ns", ""};
 
 static const struct row device_rows[] = {
-#define GAUGES_ROW(name, meaning)                                                      \
-	{#name, meaning, offsetof(struct gcp_stats, name), GAUGE},
+#define GAUGES_ROW(name, meaning) {#name, offsetof(struct gcp_stats, name), GAUGE},
     GCP_GAUGES(GAUGES_ROW)
-#define COUNTERS_ROW(name, meaning)                                                    \
-	{#name, meaning, offsetof(struct gcp_stats, name), COUNTER},
+#define COUNTERS_ROW(name, meaning) {#name, offsetof(struct gcp_stats, name), COUNTER},
 	GCP_COUNTERS(COUNTERS_ROW)
-#define DRIVER_CALLS_ROW(name) {#name, "", offsetof(struct gcp_stats, name), COST},
+#define DRIVER_CALLS_ROW(name) {#name, offsetof(struct gcp_stats, name), COST},
 	    GCP_DRIVER_CALLS(DRIVER_CALLS_ROW)};
 
 static const struct row host_rows[] = {
 #define PINNED_GAUGES_ROW(name, meaning)                                               \
-	{#name, meaning, offsetof(struct gcp_pinned_stats, name), GAUGE},
+	{#name, offsetof(struct gcp_pinned_stats, name), GAUGE},
     GCP_PINNED_GAUGES(PINNED_GAUGES_ROW)
 #define PINNED_COUNTERS_ROW(name, meaning)                                             \
-	{#name, meaning, offsetof(struct gcp_pinned_stats, name), COUNTER},
+	{#name, offsetof(struct gcp_pinned_stats, name), COUNTER},
 	GCP_PINNED_COUNTERS(PINNED_COUNTERS_ROW)
-#define PINNED_CALLS_ROW(name)                                                         \
-	{#name, "", offsetof(struct gcp_pinned_stats, name), TIME},
+#define PINNED_CALLS_ROW(name) {#name, offsetof(struct gcp_pinned_stats, name), TIME},
 	    GCP_PINNED_CALLS(PINNED_CALLS_ROW)};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-static const struct {
-	char name[24], words[40];
-} counted[] = {
-#define COUNTED_CALLS_ROW(name, words) {#name, words},
+static const char counted[][24] = {
+#define COUNTED_CALLS_ROW(name, words) #name,
     GCP_COUNTED_CALLS(COUNTED_CALLS_ROW)};
 
 /* --- the parts of a report ----------------------------------------------------- */
@@ -60,17 +55,17 @@ static void row_write(struct gcp_writer *writer, const struct row *row,
 
 	switch (row->kind) {
 	case GAUGE:
-		gcp_write_row(writer, row->name, row->meaning, gauge_columns, value);
+		gcp_write_row(writer, row->name, gauge_columns, value);
 		break;
 	case COUNTER:
-		gcp_write_number(writer, row->name, row->meaning, *value);
+		gcp_write_number(writer, row->name, *value);
 		break;
 	case COST:
-		gcp_write_row(writer, row->name, row->meaning, cost_columns, value);
+		gcp_write_row(writer, row->name, cost_columns, value);
 		break;
 	case TIME:
 		gcp_write_row(
-		    writer, row->name, row->meaning, time_columns,
+		    writer, row->name, time_columns,
 		    (uint64_t[]){time->count, time->total_ns,
 				 time->count ? time->total_ns / time->count : 0,
 				 time->min_ns, time->max_ns});
@@ -86,9 +81,7 @@ static void rows_write(struct gcp_writer *writer, const struct row *rows, size_t
 	for (size_t i = 0; i < count; i++) {
 		if (!calls && rows[i].kind >= COST) {
 			gcp_write_open(writer, "driver_calls", '{');
-			gcp_write_title(writer, "  driver calls",
-					rows[i].kind == COST ? cost_columns
-							     : time_columns);
+			gcp_write_title(writer, "  driver calls");
 			calls = true;
 		}
 		row_write(writer, &rows[i], stats);
@@ -106,24 +99,21 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_text_add(&text, "device %d", device);
 	gcp_write_open(writer, NULL, '{');
 	if (writer->json)
-		gcp_write_number(writer, "device", "", (uint64_t)device);
-	gcp_write_title(writer, text.bytes, NULL);
+		gcp_write_number(writer, "device", (uint64_t)device);
+	gcp_write_title(writer, text.bytes);
 	gcp_report_gpu(writer, device);
-	gcp_write_title(writer, "  memory", gauge_columns);
+	gcp_write_title(writer, "  memory");
 	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
-	gcp_write_number(writer, "largest_free_bytes", "in one block",
-			 stats->largest_free_bytes);
-	gcp_write_number(writer, "reserved_at_peak_bytes", "when most were allocated",
+	gcp_write_number(writer, "largest_free_bytes", stats->largest_free_bytes);
+	gcp_write_number(writer, "reserved_at_peak_bytes",
 			 stats->reserved_at_peak_bytes);
-	gcp_write_number(writer, "mapped_bytes", "of reserved_bytes",
-			 stats->mapped_bytes);
-	gcp_write_number(writer, "passed_bytes", "the program's from the driver itself",
+	gcp_write_number(writer, "mapped_bytes", stats->mapped_bytes);
+	gcp_write_number(writer, "passed_bytes",
 			 gcp_pools_taken(report->pools, device) -
 			     stats->reserved_bytes.current);
 	gcp_spilled_get(device, spilled);
-	gcp_write_row(writer, "spilled_bytes", "of the host (GCPOOL_SPILL)",
-		      gauge_columns, spilled);
-	gcp_write_number(writer, "spills", "blocks that got some", spilled[4]);
+	gcp_write_row(writer, "spilled_bytes", gauge_columns, spilled);
+	gcp_write_number(writer, "spills", spilled[4]);
 	gcp_write_close(writer, '}');
 }
 
@@ -132,7 +122,7 @@ static void host_write(struct gcp_writer *writer, const struct gcp_pinned_stats 
 	if (!writer->json && stats->hits + stats->misses == 0)
 		return;
 	gcp_write_open(writer, "host", '{');
-	gcp_write_title(writer, "pinned memory", gauge_columns);
+	gcp_write_title(writer, "pinned memory");
 	rows_write(writer, host_rows, COUNT_OF(host_rows), stats);
 	gcp_write_close(writer, '}');
 }
@@ -143,11 +133,11 @@ static void calls_write(struct gcp_writer *writer)
 				      "ns",    "held_bytes", ""};
 
 	gcp_write_open(writer, "calls", '{');
-	gcp_write_title(writer, "passed through", columns);
+	gcp_write_title(writer, "passed through");
 	for (int i = 0; i < GCP_COUNTED_CALL_COUNT; i++) {
 		const struct gcp_call_stats *sum = &gcp_call_stats[i];
 
-		gcp_write_row(writer, counted[i].name, counted[i].words, columns,
+		gcp_write_row(writer, counted[i], columns,
 			      (uint64_t[]){sum->count, sum->failed, sum->bytes, sum->ns,
 					   sum->held});
 	}

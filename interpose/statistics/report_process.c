@@ -152,16 +152,16 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	char host[256] = "";
 	struct timespec now;
 
-	gcp_write_title(writer, "libgcpool", NULL);
+	gcp_write_title(writer, "libgcpool");
 	if (writer->json) {
-		gcp_write_number(writer, "schema", "", 3);
+		gcp_write_number(writer, "schema", 3);
 		gcp_write_string(writer, "library", "libgcpool");
 		gcp_write_string(writer, "mode", "pool");
 	}
 	gcp_write_string(writer, "version", GCPOOL_VERSION_STRING);
 	gcp_write_string(writer, "commit", gcp_commit);
 	gcp_write_raw(writer, "final", report->under_way ? "false" : "true");
-	gcp_write_number(writer, "pid", "", (uint64_t)getpid());
+	gcp_write_number(writer, "pid", (uint64_t)getpid());
 	gcp_write_string(writer, "program", program_invocation_name);
 	arguments_write(writer);
 	(void)gethostname(host, sizeof(host) - 1);
@@ -174,15 +174,11 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	gcp_write_raw(writer, "seconds", seconds.bytes);
 	versions_write(writer);
 	if (atomic_load(&gcp_gate.asleep))
-		gcp_write_number(writer, "asleep_bytes", "asleep: the host keeps them",
-				 atomic_load(&gcp_gate.kept));
+		gcp_write_number(writer, "asleep_bytes", atomic_load(&gcp_gate.kept));
 	if (gcp_process.help.asked | gcp_process.help.given) {
-		gcp_write_number(writer, "help_asked", "of other processes",
-				 gcp_process.help.asked);
-		gcp_write_number(writer, "help_got_bytes", "that they gave back",
-				 gcp_process.help.got);
-		gcp_write_number(writer, "help_given_bytes", "given back for others",
-				 gcp_process.help.given);
+		gcp_write_number(writer, "help_asked", gcp_process.help.asked);
+		gcp_write_number(writer, "help_got_bytes", gcp_process.help.got);
+		gcp_write_number(writer, "help_given_bytes", gcp_process.help.given);
 	}
 	options_write(writer, report->options);
 }
@@ -196,8 +192,6 @@ void gcp_report_gpu(struct gcp_writer *writer, int device)
 	gcp_write_string(writer, "name", gpu->name);
 	gcp_write_string(writer, "uuid", gpu->uuid);
 	gcp_write_string(writer, "pci", gpu->pci);
-	gcp_write_number(writer, "memory_bytes", "of the device", gpu->bytes);
-	gcp_write_number(writer, "other_bytes",
-			 "used beside these: CUDA, other processes",
-			 noted.others[device]);
+	gcp_write_number(writer, "memory_bytes", gpu->bytes);
+	gcp_write_number(writer, "other_bytes", noted.others[device]);
 }

@@ -7,37 +7,11 @@
 
 #include "writer.h"
 
-#define ULL(number) ((unsigned long long)(number))
-
 static bool ends_with(const char *name, const char *end)
 {
 	size_t length = strlen(name), own = strlen(end);
 
 	return length >= own && strcmp(name + length - own, end) == 0;
-}
-
-/* Of what cell_add shows in ms. */
-static void name_of_ms(char *name)
-{
-	if (ends_with(name, "ns"))
-		name[strlen(name) - 2] = 'm';
-}
-
-static void title_write(struct gcp_writer *writer)
-{
-	const char(*column)[12] = writer->columns;
-
-	assert(writer->title && !writer->json);
-	gcp_text_add(writer->text, "%-25s", writer->title);
-	for (; column && **column; column++) {
-		char name[12];
-
-		strcpy(name, *column);
-		name_of_ms(name);
-		gcp_text_add(writer->text, " %10s", name);
-	}
-	gcp_text_add(writer->text, "\n");
-	writer->title = NULL;
 }
 
 /* What comes before a value. */
@@ -46,7 +20,8 @@ static void member_begin(struct gcp_writer *writer, const char *name)
 	struct gcp_text *text = writer->text;
 
 	if (writer->title)
-		title_write(writer);
+		gcp_text_add(text, "%s\n", writer->title);
+	writer->title = NULL;
 	if (writer->json)
 		gcp_text_add(text, name ? "%s\"%s\": " : "%s",
 			     writer->comma ? ", " : "", name);
@@ -97,79 +72,44 @@ void gcp_write_close(struct gcp_writer *writer, char bracket)
 	writer->line = false;
 }
 
-/* A number as people read it. */
-static void cell_add(struct gcp_text *text, const char *name, bool bytes,
-		     uint64_t value)
+void gcp_write_title(struct gcp_writer *writer, const char *title)
 {
-	if (bytes || ends_with(name, "bytes"))
-		gcp_text_add_bytes(text, "", value);
-	else if (ends_with(name, "ns"))
-		gcp_text_add(text, "%.3f", (double)value / 1e6);
-	else
-		gcp_text_add(text, "%llu", ULL(value));
-}
-
-static void cell_write(struct gcp_writer *writer, const char *name, bool bytes,
-		       uint64_t value)
-{
-	GCP_TEXT(inner, 32);
-
-	cell_add(&inner, name, bytes, value);
-	gcp_text_add(writer->text, " %10s", inner.bytes);
-}
-
-void gcp_write_title(struct gcp_writer *writer, const char *title, gcp_columns columns)
-{
-	if (!writer->json) {
-		writer->title = title;
-		writer->columns = columns;
-	}
-}
-
-void gcp_write_row(struct gcp_writer *writer, const char *name, const char *meaning,
-		   gcp_columns columns, const uint64_t *values)
-{
-	bool bytes = name && ends_with(name, "_bytes"), any = writer->json;
-
 	assert(!writer->line);
+	writer->title = writer->json ? NULL : title;
+}
+
+void gcp_write_row(struct gcp_writer *writer, const char *name, gcp_columns columns,
+		   const uint64_t *values)
+{
+	bool any = writer->json;
+
+	assert(!writer->line && *columns[0]);
 	for (int i = 0; *columns[i]; i++)
 		any |= values[i] != 0;
 	if (!any)
 		return;
-	if (writer->json)
-		gcp_write_open(writer, name, '{');
-	else
-		member_begin(writer, name);
+	gcp_write_line(writer, name, '{');
+	writer->bytes = ends_with(name, "bytes");
 	for (int i = 0; *columns[i]; i++)
-		if (writer->json)
-			gcp_write_number(writer, columns[i], "", values[i]);
-		else
-			cell_write(writer, columns[i], bytes, values[i]);
-	if (writer->json)
-		gcp_write_close(writer, '}');
-	else
-		gcp_text_add(writer->text, *meaning ? "  %s\n" : "%s\n", meaning);
+		gcp_write_number(writer, columns[i], values[i]);
+	writer->bytes = false;
+	gcp_write_close(writer, '}');
 }
 
-void gcp_write_number(struct gcp_writer *writer, const char *name, const char *meaning,
-		      uint64_t value)
+void gcp_write_number(struct gcp_writer *writer, const char *name, uint64_t value)
 {
-	char shown[32] = "";
+	struct gcp_text *text = writer->text;
 
 	if (!writer->json && !value)
 		return;
-	strncpy(shown, name, sizeof(shown) - 1);
-	if (!writer->json)
-		name_of_ms(shown);
-	member_begin(writer, shown);
-	if (writer->json) {
-		gcp_text_add(writer->text, "%llu", ULL(value));
-	} else if (writer->line) {
-		cell_add(writer->text, name, false, value);
-	} else {
-		cell_write(writer, name, false, value);
-		gcp_text_add(writer->text, "  %s\n", meaning);
-	}
+	member_begin(writer, name);
+	if (!writer->json && (writer->bytes || ends_with(name, "bytes")))
+		gcp_text_add_bytes(text, "", value);
+	else if (!writer->json && ends_with(name, "ns"))
+		gcp_text_add(text, "%.3f ms", (double)value / 1e6);
+	else
+		gcp_text_add(text, "%llu", (unsigned long long)value);
+	member_end(writer);
 }
 
 void gcp_write_raw(struct gcp_writer *writer, const char *name, const char *value)

@@ -4,25 +4,25 @@
  * files of this folder; nothing here locks or allocates.
  *
  *   JSON   one object on one line
- *   text   a line for each member; columns where members are rows of a table; zeros are
- *          left out. What is in a line stands in it as "name=value, name=value".
+ *   text   a line for each member; zeros are left out. What is in a line stands in it
+ * as "name=value, name=value".
  */
 #ifndef GCP_INTERPOSE_WRITER_H
 #define GCP_INTERPOSE_WRITER_H
 
 #include "../base/log.h"
 
-/* Names of columns, and an empty one. What is called ns is shown in ms, and what is
- * called bytes, or is in a row of bytes, with its unit. */
+/* Names of the figures of a row, and an empty one. In text what is called ns, or bytes,
+ * or is in a row of bytes, is shown with its unit. */
 typedef const char gcp_columns[][12];
 
 struct gcp_writer {
 	struct gcp_text *text;
 	bool json;
 	bool comma;        /* before the next member */
-	bool line;         /* text: one is open */
-	const char *title; /* text: written before the next member, as the columns */
-	const char (*columns)[12];
+	bool line;         /* text: one is open, */
+	bool bytes;        /* a row of bytes */
+	const char *title; /* text: written before the next member */
 };
 
 /* Member `name`, NULL in an array: an object ('{') or array ('['). In text nothing is
@@ -32,15 +32,14 @@ void gcp_write_open(struct gcp_writer *writer, const char *name, char bracket);
 void gcp_write_line(struct gcp_writer *writer, const char *name, char bracket);
 void gcp_write_close(struct gcp_writer *writer, char bracket);
 
-/* In text alone: the title of a table, and of its columns (NULL: there are none), if it
- * has a row before gcp_write_close. */
-void gcp_write_title(struct gcp_writer *writer, const char *title, gcp_columns columns);
+/* In text alone: a line before the members that follow, if there are some before
+ * gcp_write_close. */
+void gcp_write_title(struct gcp_writer *writer, const char *title);
 
-/* An object of numbers, with the names of the columns. */
-void gcp_write_row(struct gcp_writer *writer, const char *name, const char *meaning,
-		   gcp_columns columns, const uint64_t *values);
-void gcp_write_number(struct gcp_writer *writer, const char *name, const char *meaning,
-		      uint64_t value);
+/* An object of numbers. */
+void gcp_write_row(struct gcp_writer *writer, const char *name, gcp_columns columns,
+		   const uint64_t *values);
+void gcp_write_number(struct gcp_writer *writer, const char *name, uint64_t value);
 /* Nothing if the string is empty. What is not UTF-8 becomes the replacement character,
  * and in text what a terminal obeys a "?". */
 void gcp_write_string(struct gcp_writer *writer, const char *name, const char *value);

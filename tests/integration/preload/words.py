@@ -136,7 +136,7 @@ class Words:
         result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_TEST_FENCE_BATCH="7")
         self.says(result.err, f"{self.program}, blocks_are_left\n", f" {socket.gethostname()}\n",
                   "Simulated CUDA device\n", "16.0 GiB", "GCPOOL_TEST_FENCE_BATCH=7",
-                  "allocations served without the driver")
+                  "\n  reserved_bytes         current=", " MiB, peak=")
         self.checks.that("MiB bytes" not in result.err, "MiB bytes")
         quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
         self.checks.equal("off", "", quiet.err)
