@@ -324,7 +324,9 @@ int gcp_share_read(struct gcp_tracker *tracker, bool unknown);
 struct gcp_launch {
 	struct gcp_graph_pool *graph; /* NULL: nothing is to be told of its end */
 	struct gcp_track *track;      /* its lane; NULL: it is in none */
-	void *event;  /* its lane's, if it is to stand behind the launch */
+	void *event;                  /* its lane's; or NULL: */
+	bool makes,
+	    marks;    /* one is to be made; it is to be recorded behind the launch */
 	bool crosses; /* no other one is made meanwhile: X10 */
 	void *stream;
 };

@@ -33,12 +33,8 @@ struct gcp_graph_heap {
  * under the lock, and their ends without it. */
 #define gcp_in_progress(launched) ((launched)->begins - atomic_load(&(launched)->ends))
 
-#define GCP_NOT_ASKED UINT64_MAX
-
 /* A launch, and the stream that it was given to. */
 struct gcp_last {
-	uint64_t epoch;     /* behind it is the launch; 0: there was none, or it is
-			       known to be completed; GCP_NOT_ASKED: gcp_last_epoch */
 	uint64_t stream_id; /* 0: not known */
 	void *stream;       /* its handle */
 	uint64_t gone;      /* streams that had gone when it was there for certain */
@@ -86,7 +82,10 @@ struct gcp_graph_pool {
 	uint64_t beside; /* epoch: behind it is what was submitted beside its capture */
 	uint64_t begins; /* of calls that launch it */
 	_Atomic uint64_t ends; /* then they use neither the graph pool nor its lane */
-	struct gcp_last last;  /* its latest launch */
+	/* Epoch: open when the latest of these calls had returned, written by its end.
+	 * 0: there was none, or what they launched is known to be completed. */
+	_Atomic uint64_t launched;
+	struct gcp_last last;                  /* its latest launch */
 	TAILQ_ENTRY(gcp_graph_pool) lane_link; /* track->graphs */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);

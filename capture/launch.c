@@ -61,7 +61,7 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_track *track = graph->track;
 	struct gcp_pool *pool = graph->pool;
-	uint64_t epoch = gcp_last_epoch(pool, &track->last);
+	uint64_t epoch = atomic_load(&track->launched);
 	void *event = gcp_track_record(tracker, track);
 	bool followed = false;
 	int result;
@@ -149,12 +149,10 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 	launch->track = track;
 	gcp_pool_count_graph_launch(graph->pool);
 	graph->begins++;
-	graph->last.epoch = GCP_NOT_ASKED;
 	assert(!graph->own && track->crossings == 0); /* X10 */
 	/* Which one of calls in progress comes last is not known. */
 	track->exec = gcp_in_progress(track) > 0 ? NULL : exec;
 	track->begins++;
-	track->last.epoch = GCP_NOT_ASKED;
 	track->marked = false; /* its event stands before this one */
 }
 
@@ -198,12 +196,12 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		      const void *exec, void *stream, struct gcp_launch *launch)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_last last = {.stream = stream, .epoch = GCP_NOT_ASKED};
+	struct gcp_last last = {.stream = stream,
+				.gone = gcp_tracker_streams_gone(tracker)};
 	struct gcp_track *track;
 	int result = 0;
 
 	assert(graph->shares && !launch->graph);
-	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, graph, stream, &last.stream_id))
 		return gcp_share_take(tracker, graph);
 	/* In programs with one stream no events are needed, but beside captures
@@ -235,16 +233,10 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	/* Another graph of the lane may have to follow this launch from another stream:
 	 * an event stands behind it then, and not behind what its stream is given
 	 * later. */
-	if (track->members > 1 && !gcp_track_event(track) &&
-	    gcp_pool_pin(track->pool)) {
-		if (tracker->driver.event_create(gcp_pool_context(track->pool),
-						 &track->event) != 0)
-			track->event = NULL;
-		gcp_pool_unpin(track->pool);
-	}
-	if (track->members > 1 &&
-	    (tracker->several_streams || gcp_streams_may_capture(tracker)))
-		launch->event = gcp_track_event(track);
+	launch->event = gcp_track_event(track);
+	launch->makes = track->members > 1 && !launch->event;
+	launch->marks = track->members > 1 &&
+			(tracker->several_streams || gcp_streams_may_capture(tracker));
 	return 0;
 }
 
@@ -283,9 +275,9 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	int result = 0;
 
 	assert(gcp_ranks_held == 0); /* it may wait for another thread's launch */
-	*launch = (struct gcp_launch){.graph = NULL};
 	gcp_mutex_lock(&tracker->lock);
 	do {
+		*launch = (struct gcp_launch){.graph = NULL};
 		if (result == -EAGAIN) {
 			gcp_mutex_unlock(&tracker->lock);
 			sched_yield();
@@ -297,12 +289,10 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			break;
 		if (count == 1 && is_as_before(tracker, graph, stream))
 			launch_count(graph, exec, launch);
-		else if (graph->own || count > 1) { /* of a failed update: X4 */
-			result = gcp_share_take(tracker, graph);
-			result = result == 0 ? -EAGAIN : result; /* look again */
-		} else {
+		else if (graph->own || count > 1) /* of a failed update: X4 */
+			result = gcp_share_take(tracker, graph) ?: -EAGAIN;
+		else
 			result = launch_try(tracker, graph, exec, stream, launch);
-		}
 	} while (result == -EAGAIN);
 	assert(!launch->graph || result == 0); /* else its end would not be told */
 	assert(!launch->graph || gcp_in_progress(launch->graph) > 0); /* X2 */
@@ -312,11 +302,20 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 
 /* --- their ends ----------------------------------------------------------------- */
 
-/* The graph may move, or be gone, from here on. */
+/* What is launched is behind the epoch that is open now. Not the one that is open when
+ * it is asked for: that has later work, too, which may wait for the call that asks. The
+ * graph may move, or be gone, when this returns. */
 static void launch_uncount(const struct gcp_launch *launch)
 {
+	uint64_t epoch;
+
 	assert(gcp_in_progress(launch->graph) > 0);
 	assert(launch->graph->track == launch->track); /* X2 */
+	do { /* another end may write an older one between */
+		epoch = gcp_pool_work_now(launch->graph->pool);
+		atomic_store(&launch->graph->launched, epoch);
+		atomic_store(&launch->track->launched, epoch);
+	} while (epoch != gcp_pool_work_now(launch->graph->pool));
 	atomic_fetch_add(&launch->track->ends, 1);
 	atomic_fetch_add(&launch->graph->ends, 1);
 }
@@ -324,27 +323,39 @@ static void launch_uncount(const struct gcp_launch *launch)
 void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch,
 		    int result)
 {
+	struct gcp_graph_pool *graph = launch->graph;
 	struct gcp_track *track = launch->track;
-	bool marked;
+	bool made, marked = false;
+	void *event = launch->event;
 
-	if (!launch->graph)
+	if (!graph)
 		return;
-	if (result == 0 && !launch->crosses && !launch->event) {
+	if (result == 0 && !launch->crosses && !launch->makes && !launch->marks) {
 		launch_uncount(launch);
 		return;
 	}
-	assert(gcp_ranks_held == 0); /* this may wait for room in the queue */
-	marked = launch->event && result == 0 &&
-		 tracker->driver.event_record(NULL, launch->stream, launch->event) == 0;
+	assert(gcp_ranks_held == 0); /* these may wait for room in the queue */
+	made = launch->makes && result == 0 && gcp_pool_pin(graph->pool);
+	if (made &&
+	    tracker->driver.event_create(gcp_pool_context(graph->pool), &event) != 0)
+		event = NULL;
+	if (launch->marks && result == 0 && event)
+		marked = tracker->driver.event_record(NULL, launch->stream, event) == 0;
 	GCP_LOCKED(&tracker->lock);
 	/* It may have been made or not: nothing follows it. */
 	if (result != 0)
-		launch->graph->last.stream_id = track->last.stream_id = 0;
+		graph->last.stream_id = track->last.stream_id = 0;
+	if (made && event && !gcp_track_event(track))
+		track->event = event;
+	else if (made && event) /* another launch was faster */
+		tracker->driver.event_destroy(event);
+	if (made)
+		gcp_pool_unpin(graph->pool);
 	launch_uncount(launch);
 	track->crossings -= launch->crosses;
 	assert(track->crossings <= gcp_in_progress(track)); /* X10 */
 	track->exec = result == 0 ? track->exec : NULL;
-	track->marked = marked && track->exec && track->event == launch->event;
+	track->marked = marked && track->exec && track->event == event;
 	assert(!track->marked ||
 	       gcp_in_progress(track) == 0); /* X1: it is behind the latest */
 }

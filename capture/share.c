@@ -221,14 +221,13 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_pool *pool = graph->pool;
-	bool in_progress = gcp_in_progress(graph) > 0;
-	uint64_t epoch = in_progress ? 0 : gcp_last_epoch(pool, &graph->last);
+	uint64_t epoch = gcp_in_progress(graph) > 0 ? 0 : graph->launched;
 	int result = 0;
 
 	gcp_mutex_unlock(&tracker->lock);
 	assert(gcp_ranks_held ==
 	       0); /* the device, or another thread, may wait for us */
-	if (in_progress)
+	if (epoch == 0)
 		sched_yield();
 	else
 		result = gcp_pool_work_wait(pool, epoch);

@@ -30,7 +30,8 @@ struct gcp_track {
 	struct gcp_last last;  /* the latest launch; of a crossing: in that stream */
 	uint64_t begins;       /* of calls that launch its graphs */
 	_Atomic uint64_t ends; /* a call ends here before it ends in its graph */
-	uint32_t crossings;    /* of those in progress */
+	_Atomic uint64_t launched; /* as a graph's */
+	uint32_t crossings;        /* of those in progress */
 	/* Stands behind the latest launch, if `marked`: where graphs of the lane may be
 	 * launched into other streams, and beside captures. */
 	void *event;
@@ -83,9 +84,6 @@ void gcp_tracks_mark(struct gcp_tracker *tracker);
 /* A stream is about to go, and to be counted: the same, but only of launches into that
  * stream. All others can be asked for as before. */
 void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream);
-/* Called when no call makes the launch any more: the epoch behind which it is. That is
- * the one which is open when it is asked for the first time. */
-uint64_t gcp_last_epoch(struct gcp_pool *pool, struct gcp_last *last);
 /* Returns true if the graph may be running, or about to run. */
 bool gcp_share_in_flight(struct gcp_tracker *tracker, struct gcp_graph_pool *graph);
 /* Returns true if nothing runs on the lane. Asks the device. */

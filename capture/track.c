@@ -159,15 +159,6 @@ static void stream_release(struct gcp_tracker *tracker)
 	gcp_pools_captures_release(tracker->pools);
 }
 
-uint64_t gcp_last_epoch(struct gcp_pool *pool, struct gcp_last *last)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (last->epoch == GCP_NOT_ASKED)
-		last->epoch = gcp_pool_work_now(pool);
-	assert(last->epoch != GCP_NOT_ASKED); /* X2: a fence can cover it */
-	return last->epoch;
-}
-
 static bool stream_is_done(struct gcp_tracker *tracker, const struct gcp_pool *pool,
 			   const struct gcp_last *last)
 {
@@ -188,11 +179,11 @@ static void *marked_event(const struct gcp_track *track)
 }
 
 static bool last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
-			 struct gcp_last *last)
+			 const struct gcp_last *last, uint64_t epoch)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return last->epoch == 0 || stream_is_done(tracker, pool, last) ||
-	       gcp_pool_work_is_done(pool, gcp_last_epoch(pool, last));
+	return epoch == 0 || stream_is_done(tracker, pool, last) ||
+	       gcp_pool_work_is_done(pool, epoch);
 }
 
 bool gcp_track_is_idle(struct gcp_tracker *tracker, struct gcp_track *track)
@@ -208,7 +199,8 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, struct gcp_track *track)
 		done = tracker->driver.event_query(event) == 0;
 		gcp_pool_unpin(track->pool);
 	}
-	return done || last_is_done(tracker, track->pool, &track->last);
+	return done ||
+	       last_is_done(tracker, track->pool, &track->last, track->launched);
 }
 
 /* The launches of its lane follow one another, so where that is idle all are done. */
@@ -216,7 +208,7 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	return gcp_in_progress(graph) > 0 ||
-	       (!last_is_done(tracker, graph->pool, &graph->last) &&
+	       (!last_is_done(tracker, graph->pool, &graph->last, graph->launched) &&
 		!(graph->track && gcp_track_is_idle(tracker, graph->track)));
 }
 
@@ -254,10 +246,10 @@ static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	assert(track->members > 0);
-	if (gcp_in_progress(track) > 0 || marked_event(track) || track->last.epoch == 0)
+	if (gcp_in_progress(track) > 0 || marked_event(track) || track->launched == 0)
 		return;
 	if (stream_is_done(tracker, track->pool, &track->last))
-		track->last.epoch = 0;
+		track->launched = 0;
 	else
 		(void)gcp_track_record(tracker, track);
 }

@@ -83,6 +83,7 @@ static int events, waits_of_all, waits_refused;
 static int event_create(void *ctx, void **ret_event)
 {
 	assert_ptr_equal(ctx, FAKE_CTX);
+	assert_int_equal(gcp_ranks_held, 0); /* it may wait for room in the queue */
 	*ret_event = calloc(1, sizeof(struct event));
 	events++;
 	return 0;

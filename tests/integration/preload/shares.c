@@ -328,6 +328,23 @@ static void counted(CUgraph graph)
 	OK(cuGraphGetNodes(graph, NULL, &count));
 }
 
+/* It may wait for this thread. */
+SCENARIO(a_read_waits_for_no_later_work,
+	 "GCPSIM_SPEED=never GCPOOL_TEST_WINDOW=0 GCPOOL_TEST_FENCE_BATCH=1")
+{
+	CUgraph graph;
+
+	make_graphs();
+	graph = captured(1);
+	OK(cuGraphInstantiateWithFlags(&execs[1], graph, 0));
+	launch_both();
+	OK(cuGraphLaunch(execs[0], streams[0]), cuGraphLaunch(execs[1], streams[0]));
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuMemsetD8Async(allocated(MIB), 1, MIB, streams[1]));
+	read_of(graph);
+	must(cuStreamQuery(streams[1]) == CUDA_ERROR_NOT_READY, "it waits for that");
+}
+
 /* Its nodes are others, and tell the same. */
 static void read_of_a_clone(CUgraph graph)
 {
