@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../hooks/dlsym.h"
+#include "../statistics/writer.h"
 #include "handles.h"
 
 #define GCP_EXPORT __attribute__((visibility("default")))
@@ -86,52 +87,46 @@ GCP_DLSYM_ROUTE(dlsym_answer)
 
 /* --- statistics: at exit, without a lock ------------------------------------------ */
 
-/* A row for each library of which handles were known. */
-static void rows_add(struct gcp_text *text, bool json)
+static void row_write(struct gcp_writer *writer,
+		      const struct gcp_handle_library *library)
 {
-	const char *before = json ? ""
-				  : "handles                "
-				    "created     reused  destroyed     in use       "
-				    "peak\n";
+	const struct gcp_handle_counts *counts = &library->counts;
 
-	for (int i = 0; i < gcp_handle_library_count; i++) {
-		const struct gcp_handle_library *library = &gcp_handle_libraries[i];
-		const unsigned long long created = library->counts.created,
-					 reused = library->counts.reused,
-					 destroyed = library->counts.destroyed,
-					 used = library->counts.used,
-					 peak = library->counts.peak;
-
-		if (created == 0)
-			continue;
-		gcp_text_add(text,
-			     json ? "%s{\"kind\": \"%s\", \"created\": %llu, "
-				    "\"reused\": %llu, \"destroyed\": %llu, "
-				    "\"used\": %llu, \"peak\": %llu, "
-				    "\"library\": \"%s\"}"
-				  : "%s  %-17s %10llu %10llu %10llu %10llu %10llu  "
-				    "of %s\n",
-			     before, library->kind->name, created, reused, destroyed,
-			     used, peak, library->soname);
-		before = json ? ", " : "";
-	}
+	if (counts->created == 0) /* none were known */
+		return;
+	gcp_write_line(writer, writer->json ? NULL : library->kind->name, '{');
+	if (writer->json)
+		gcp_write_string(writer, "kind", library->kind->name);
+	gcp_write_number(writer, "created", counts->created);
+	gcp_write_number(writer, "reused", counts->reused);
+	gcp_write_number(writer, "destroyed", counts->destroyed);
+	gcp_write_number(writer, "used", counts->used);
+	gcp_write_number(writer, "peak", counts->peak);
+	gcp_write_string(writer, "library", library->soname);
+	gcp_write_close(writer, '}');
 }
 
 __attribute__((destructor)) static void statistics_write(void)
 {
 	struct gcp_options options;
 	GCP_TEXT(text, 4096);
+	struct gcp_writer writer = {.text = &text};
 	GCP_KEEP_ERRNO;
-	bool json;
 
 	if (!gcpool_active || !gcpool_active())
 		return;
 	gcp_options_look(&options);
-	json = options.stats == GCP_STATS_JSON;
-	gcp_text_add(&text, "%s", json ? "{\"handles\": [" : "");
-	if (options.stats != GCP_STATS_OFF)
-		rows_add(&text, json);
-	gcp_text_add(&text, "%s", json ? "]}\n" : "");
+	if (options.stats == GCP_STATS_OFF)
+		return;
+	writer.json = options.stats == GCP_STATS_JSON;
+	gcp_write_open(&writer, NULL, '{');
+	gcp_write_open(&writer, "handles", '[');
+	gcp_write_title(&writer, "handles");
+	for (int i = 0; i < gcp_handle_library_count; i++)
+		row_write(&writer, &gcp_handle_libraries[i]);
+	gcp_write_close(&writer, ']');
+	gcp_write_close(&writer, '}');
+	gcp_text_add(&text, "%s", writer.json ? "\n" : "");
 	if (text.length > 0)
 		(void)gcp_text_put(&text, options.stats_file);
 }
