@@ -196,23 +196,15 @@ static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device,
 		   : GCP_RELIEF_NONE;
 }
 
-bool gcp_memory_comes_back(struct gcp_tries *tries, struct gcp_pool *pool)
-{
-	int device = pool ? gcp_pool_device(pool) : -1;
-
-	assert(gcp_process_pooling() && !tries->spilled);
-	return may_try_again(tries, graphs_relieve(tries, device, pool));
-}
-
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
 			   gcp_addr *ret_addr)
 {
-	struct gcp_tries tries = {.bytes = bytes};
+	struct gcp_tries tries = {.served = true, .pool = pool, .bytes = bytes};
 
 	/* The pool has seen what others gave before. */
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		(void)gcp_search_others(gcp_process.pools, &tries.search);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(&tries, pool))
+	while (gcp_again(&tries, (CUresult)result))
 		result = gcp_memory_try(pool, bytes, ret_addr);
 	return gcp_memory_or_spilled(&tries, result, ret_addr);
 }
@@ -232,22 +224,25 @@ bool gcp_comes_back(struct gcp_tries *tries)
 {
 	bool capturing = gcp_process_capturing();
 	bool host = tries->host || (tries->maker && capturing);
-	enum gcp_relief relief;
-	CUdevice device = -1;
+	enum gcp_relief relief = GCP_RELIEF_NONE;
+	CUdevice device = tries->pool ? gcp_pool_device(tries->pool) : -1;
 	GCP_KEEP_ERRNO;
 
 	assert(!tries->host || (!tries->maker && !tries->where));
+	assert(!tries->spilled && (tries->served || !tries->pool));
 	if (!gcp_process_pooling() || (tries->launch && capturing))
 		return false;
-	if (!host)
+	if (!host && !tries->pool)
 		device = tries->where ? *tries->where : gcp_device_here();
-	if (gcp_search_others(gcp_process.pools, &tries->search) &&
+	if (!tries->served && gcp_search_others(gcp_process.pools, &tries->search) &&
 	    may_try_again(tries, GCP_RELIEF_OTHERS))
 		return true;
-	relief = host ? gcp_pools_relieve_host(gcp_process.pools, &tries->search)
-		      : gcp_pools_relieve(gcp_process.pools, device, &tries->search);
+	if (!tries->served)
+		relief =
+		    host ? gcp_pools_relieve_host(gcp_process.pools, &tries->search)
+			 : gcp_pools_relieve(gcp_process.pools, device, &tries->search);
 	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(tries, device, NULL);
+		relief = graphs_relieve(tries, device, tries->pool);
 	if (may_try_again(tries, relief))
 		return true;
 	if (tries->maker)

@@ -23,6 +23,8 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
  * made, and what for. */
 struct gcp_tries {
 	bool host;             /* it is for pinned memory */
+	bool served;           /* the pool has looked through what all pools have */
+	struct gcp_pool *pool; /* of device memory then; or NULL */
 	bool launch;           /* not made again beside a capture */
 	const CUdevice *where; /* of which device; NULL: the current one */
 	const char *maker;     /* its name: it makes something else; or NULL */
@@ -36,11 +38,6 @@ struct gcp_tries {
 	    others; /* because graphs that share, or other threads, gave some back */
 };
 
-/* Memory is out for the pool: whether more of it came back, from graphs that are gone
- * or from what graphs share and do not use now. Or there is some of the host in place
- * of it, which is the end of the tries. NULL: pinned memory, which graphs do not share.
- */
-bool gcp_memory_comes_back(struct gcp_tries *tries, struct gcp_pool *pool);
 static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int result,
 					gcp_addr *ret_addr)
 {

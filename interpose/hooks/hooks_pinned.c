@@ -70,7 +70,7 @@ static int host_take(struct gcp_pool *pool, const struct host_request *request,
 
 static CUresult host_alloc(const struct host_request *request)
 {
-	struct gcp_tries tries = {0};
+	struct gcp_tries tries = {.host = true, .served = true};
 	struct gcp_pool *pool = NULL;
 	void *ptr;
 	int result;
@@ -83,7 +83,7 @@ static CUresult host_alloc(const struct host_request *request)
 		return host_pass(request);
 	do
 		result = host_take(pool, request, &ptr);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(&tries, NULL));
+	while (gcp_again(&tries, (CUresult)result));
 	if (result == -ENOSYS)
 		return host_pass(request);
 	/* Plain memory would be gone at its free, and a graph may still address it. And
