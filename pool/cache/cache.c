@@ -200,13 +200,10 @@ static uint32_t batch_of(uint32_t most)
 static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    bool over, struct gcp_chain *excess)
 {
-	uint32_t most = gcp_window_blocks(cache->pool, magazine->previous.first->size);
+	uint32_t most = gcp_cache_batch(cache, magazine->previous.first->size);
 	uint32_t count = magazine->previous.count + magazine->loaded.count;
-	uint32_t batch;
+	uint32_t batch = batch_of(most);
 
-	if (gcp_depot_is_open(cache->pool))
-		most = gcp_cache_batch(cache, magazine->previous.first->size);
-	batch = batch_of(most);
 	if (magazine->loaded.first &&
 	    (count >= 2 * most || (magazine->previous.count >= batch &&
 				   (over || magazine->loaded.count == magazine->seen))))
