@@ -618,7 +618,6 @@ struct gcp_request {
 	uint32_t size_class;        /* or GCP_CLASS_NONE */
 	uint64_t stream;            /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;      /* of a private heap */
-	bool polled;                /* which epochs are completed was asked */
 	bool looks_long;            /* at all that its stream has freed */
 	struct gcp_cache *counting; /* the thread's: counts it; cache->own is held */
 	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */

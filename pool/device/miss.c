@@ -72,18 +72,9 @@ static int take_ordered(struct gcp_request *request, bool full)
 
 /* --- completed ---------------------------------------------------------------- */
 
-/* Once in a request: asking again would not help. */
-static int poll_once(struct gcp_request *request)
-{
-	if (request->polled)
-		return 0;
-	request->polled = true;
-	return gcp_timeline_poll_all(request->heap->pool);
-}
-
 static int take_completed(struct gcp_request *request)
 {
-	int result = poll_once(request);
+	int result = gcp_timeline_poll_all(request->heap->pool);
 
 	if (result == 0)
 		gcp_take_anywhere(request);
@@ -93,16 +84,15 @@ static int take_completed(struct gcp_request *request)
 /* --- ready -------------------------------------------------------------------- */
 
 /* Once while an epoch is open. */
-static int poll_in_epoch(struct gcp_request *request)
+static int poll_in_epoch(struct gcp_pool *pool)
 {
-	struct gcp_pool *pool = request->heap->pool;
 	uint64_t open =
 	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
 
 	if (atomic_exchange_explicit(&pool->polled_epoch, open, memory_order_relaxed) ==
 	    open)
 		return 0;
-	return poll_once(request);
+	return gcp_timeline_poll_all(pool);
 }
 
 /* A thread whose cache has blocks of the class asks whether they are ready, rather than
@@ -123,7 +113,7 @@ static int take_from_cache(struct gcp_request *request)
 	if (full && GCP_LIMIT(pool, streams) > 0 &&
 	    !atomic_load_explicit(&pool->pools->completed_only, memory_order_relaxed))
 		return take_ordered(request, false);
-	int result = poll_in_epoch(request);
+	int result = poll_in_epoch(pool);
 	if (result == 0)
 		gcp_take_cached(request);
 	return result;
@@ -142,7 +132,7 @@ static int make_pending_ready(struct gcp_request *request)
 	if (heap->private || pending < GCP_LIMIT(pool, epoch_bytes))
 		return 0;
 	if (GCP_LIMIT(pool, streams) != 1 || pending < GCP_LIMIT(pool, bytes))
-		return poll_in_epoch(request);
+		return poll_in_epoch(pool);
 	int result = gcp_timeline_make_ready(pool, gcp_timeline_stamp(pool) - 1);
 	return result == -EBUSY ? 0 : result;
 }
