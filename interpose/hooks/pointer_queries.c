@@ -302,19 +302,22 @@ static CUresult access_correct(CUresult result, unsigned long long *flags,
 /* Memory that the program has freed is known to the driver, and was never pinned, or
  * mapped, to the program. A chunk that holds a part of a block, and others', is not the
  * program's to share or to keep: the answer is that for memory of cudaMalloc. */
-#define UNLESS_FREED(ptr, error, call)                                                 \
-	(is_freed((CUdeviceptr)(uintptr_t)(ptr)) ? (error) : (call))
+#define UNLESS_PINNED_FREED(error, call)                                               \
+	(range_find_pinned((CUdeviceptr)(uintptr_t)ptr,                                \
+			   &(struct gcp_block_info){0}) == -EINVAL                     \
+	     ? (error)                                                                 \
+	     : (call))
 #define HOOK_cuMemHostGetDevicePointer(real, call, twin)                               \
-	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE, call)
+	UNLESS_PINNED_FREED(CUDA_ERROR_INVALID_VALUE, call)
 #define HOOK_cuMemHostGetFlags(real, call, twin)                                       \
-	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE, call)
+	UNLESS_PINNED_FREED(CUDA_ERROR_INVALID_VALUE, call)
 #define HOOK_cuMemHostUnregister(real, call, twin)                                     \
-	UNLESS_FREED(ptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, call)
+	UNLESS_PINNED_FREED(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, call)
 #define HOOK_cuMemGetHandleForAddressRange(real, call, twin)                           \
-	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE, memory_tell(ptr) ?: (call))
+	(is_freed(ptr) ? CUDA_ERROR_INVALID_VALUE : memory_tell(ptr) ?: (call))
 #define HOOK_cuMemGetAccess(real, call, twin)                                          \
-	UNLESS_FREED(ptr, CUDA_ERROR_INVALID_VALUE,                                    \
-		     access_correct(call, ret_flags, ptr))
+	(is_freed(ptr) ? CUDA_ERROR_INVALID_VALUE                                      \
+		       : access_correct(call, ret_flags, ptr))
 #define HOOK_cuMemRetainAllocationHandle(real, call, twin)                             \
 	(range_find((CUdeviceptr)(uintptr_t)ptr, &(struct gcp_block_info){0}) !=       \
 		 -ENOENT                                                               \
