@@ -261,8 +261,6 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
 uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
-/* Returns true if it has more than blocks of the common heap. */
-bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool);
 
 /* A reference was released: with the last one the memory is given up, by the next
  * gcp_tracker_collect. */

@@ -73,17 +73,6 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
-bool gcp_graph_pool_has_own(const struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_graph_heap *entry;
-	uint64_t bytes = 0, held, shared;
-
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_usage(entry->heap, &bytes, &held, &shared);
-	return bytes > 0;
-}
-
 uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
