@@ -189,7 +189,6 @@ struct gcp_capture {
 					* too, whose graphs hold it; or NULL */
 	uint64_t small_bytes;          /* given to it from the common heap */
 	uint64_t route; /* the latest allocation that it was found for: route.c */
-	STAILQ_ENTRY(gcp_capture) candidate; /* of that */
 	TAILQ_ENTRY(gcp_capture) link;
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);

@@ -51,7 +51,7 @@ enum {
 };
 
 struct candidates {
-	STAILQ_HEAD(, gcp_capture) captures;
+	struct gcp_capture *first; /* of those whose `route` this is */
 	size_t count;
 	uint64_t route; /* number of the allocation */
 	enum gcp_heap_use use;
@@ -65,15 +65,8 @@ static void candidate_add(struct candidates *candidates, struct gcp_capture *cap
 	if (capture->ending || capture->route == candidates->route)
 		return;
 	capture->route = candidates->route;
-	STAILQ_INSERT_TAIL(&candidates->captures, capture, candidate);
-	candidates->count++;
-}
-
-static struct gcp_capture *first_of(const struct candidates *candidates)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(candidates->count > 0);
-	return STAILQ_FIRST(&candidates->captures);
+	if (candidates->count++ == 0)
+		candidates->first = capture;
 }
 
 /* The captures that the stream may be in to which the thread last gave work. */
@@ -139,14 +132,15 @@ static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 
 /* What the thread did last was in none of the captures that began later: the stream has
  * come into one of them by another thread's call. */
-static bool any_began_since(const struct candidates *candidates,
+static bool any_began_since(const struct gcp_tracker *tracker,
+			    const struct candidates *candidates,
 			    struct gcp_stream_hint hint)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_capture *capture;
 
-	STAILQ_FOREACH (capture, &candidates->captures, candidate)
-		if (capture->number > hint.begun)
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->route == candidates->route && capture->number > hint.begun)
 			return true;
 	return false;
 }
@@ -168,8 +162,8 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 static bool is_named(const struct candidates *candidates)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	return candidates->count == 1 && first_of(candidates)->pool &&
-	       first_of(candidates)->pool->named;
+	return candidates->count == 1 && candidates->first->pool &&
+	       candidates->first->pool->named;
 }
 
 /* Returns true if plain CUDA would have allowed the allocation during one of these
@@ -180,7 +174,9 @@ static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *can
 	const struct gcp_capture *capture;
 	int mode = tracker->driver.thread_mode();
 
-	STAILQ_FOREACH (capture, &candidates->captures, candidate) {
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		if (capture->route != candidates->route)
+			continue;
 		if (capture->mode == GCP_CAPTURE_RELAXED || mode == GCP_CAPTURE_RELAXED)
 			return true;
 		if (capture->thread != gcp_thread_number() &&
@@ -215,7 +211,6 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	bool captured;
 	size_t own;
 
-	STAILQ_INIT(&candidates->captures);
 	candidates->route = ++tracker->routes;
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->thread == gcp_thread_number() && !hint.named)
@@ -224,7 +219,8 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	captured =
 	    is_named(candidates) || add_of_stream(tracker, ctx, hint, candidates);
 	if (own == 0)
-		captured &= candidates->count > 0 && !any_began_since(candidates, hint);
+		captured &= candidates->count > 0 &&
+			    !any_began_since(tracker, candidates, hint);
 	if (is_named(candidates))
 		candidates->use = GCP_USE_CAPTURED;
 	else if (!captured || is_allowed(tracker, candidates))
@@ -235,10 +231,11 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 		candidates->use = GCP_USE_WATCHED;
 	/* Work that is captured into a graph that was there already may follow none of
 	 * the work that has used the memory. */
-	STAILQ_FOREACH (capture, &candidates->captures, candidate)
-		if (capture->into_existing_graph)
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->route == candidates->route && capture->into_existing_graph)
 			candidates->use = GCP_USE_ANY;
 	assert(candidates->use == GCP_USE_ANY || candidates->count > 0); /* G3 */
+	assert(!candidates->first == (candidates->count == 0));
 	if (candidates->count == 0)
 		add_forbidding(tracker, candidates);
 }
@@ -274,7 +271,8 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	candidates_find(tracker, ctx, hint, &candidates);
 	if (candidates.count == 0)
 		return 0;
-	first = first_of(&candidates);
+	first = candidates.first;
+	assert(first && first->route == candidates.route);
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
 		gcp_order_prove(tracker, first);
 	of_first = candidates.count == 1 ? &first->pool : &first->common;
@@ -288,8 +286,8 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	graph_pool = *of_first;
 	assert(graph_pool->captures > 0 &&
 	       (graph_pool->shared || candidates.count == 1));
-	STAILQ_FOREACH (capture, &candidates.captures, candidate)
-		if (capture != first)
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->route == candidates.route && capture != first)
 			gcp_graph_hold(tracker, capture, graph_pool); /* G2 */
 	ret->use = candidates.use;
 	ret->graph_pool = graph_pool;
