@@ -102,8 +102,6 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 		gcp_write_number(writer, "device", (uint64_t)device);
 	gcp_write_title(writer, text.bytes);
 	gcp_report_gpu(writer, device);
-	gcp_write_title(writer, "  memory");
-	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
 	gcp_write_number(writer, "largest_free_bytes", stats->largest_free_bytes);
 	gcp_write_number(writer, "reserved_at_peak_bytes",
 			 stats->reserved_at_peak_bytes);
@@ -114,6 +112,7 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 	gcp_spilled_get(device, spilled);
 	gcp_write_row(writer, "spilled_bytes", gauge_columns, spilled);
 	gcp_write_number(writer, "spills", spilled[4]);
+	rows_write(writer, device_rows, COUNT_OF(device_rows), stats);
 	gcp_write_close(writer, '}');
 }
 

@@ -105,8 +105,6 @@ void gcp_write_number(struct gcp_writer *writer, const char *name, uint64_t valu
 	member_begin(writer, name);
 	if (!writer->json && (writer->bytes || ends_with(name, "bytes")))
 		gcp_text_add_bytes(text, "", value);
-	else if (!writer->json && ends_with(name, "ns"))
-		gcp_text_add(text, "%.3f ms", (double)value / 1e6);
 	else
 		gcp_text_add(text, "%llu", (unsigned long long)value);
 	member_end(writer);
