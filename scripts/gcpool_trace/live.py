@@ -5,6 +5,7 @@ processes with GCPOOL_LIVE=1 write (interpose/observe/live.h): those of the same
 root those of all users. What another user's page says is shown, and never obeyed."""
 
 import argparse
+import collections
 import fcntl
 import glob
 import json
@@ -17,8 +18,8 @@ import stat
 import struct
 import sys
 import tempfile
+import textwrap
 import time
-import unicodedata
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -115,9 +116,11 @@ def figures_of(device, numbers):
         "frees": device["allocation"]["freed"],
     }
     for name, value in device.items():
+        if not re.fullmatch("[a-z_]+", name):
+            continue  # such names would be orders to a reader of metrics
         if isinstance(value, dict) and "current" in value:
-            figures[PLURAL.get(name, name)] = value["current"]
-            figures[name + "_peak"] = value["peak"]
+            figures[PLURAL.get(name, name)] = int(value["current"])
+            figures[name + "_peak"] = int(value["peak"])
         elif isinstance(value, int):
             figures[name] = value
     calls = device["driver_calls"].values()
@@ -323,14 +326,13 @@ class Rates:
     def of(self, page, device):
         key = (page.pid, page.start_time, device["number"])
         now = {name: device.get(name, 0) for name in RATES}
-        before = self.last.get(key)
-        if before is None or page.updated_ns <= before[0]:
-            self.last.setdefault(key, (page.updated_ns, now, dict.fromkeys(RATES, 0.0)))
-            return self.last[key][2]
-        seconds = (page.updated_ns - before[0]) / 1e9
-        rates = {name: (now[name] - before[1][name]) / seconds for name in RATES}
-        self.last[key] = (page.updated_ns, now, rates)
-        return rates
+        last = self.last.get(key, (page.updated_ns, now, dict.fromkeys(RATES, 0.0)))
+        seconds = (page.updated_ns - last[0]) / 1e9
+        if seconds > 0:
+            rates = {name: (now[name] - last[1][name]) / seconds for name in RATES}
+            last = page.updated_ns, now, rates
+        self.last[key] = last
+        return last[2]
 
 
 def short(value, step=1000, units=("", "k", "M", "G", "T")):
@@ -394,17 +396,6 @@ def cells_of(columns, cells):
                     for cell, (_, width, _) in zip(cells, columns))
 
 
-def cut(line, width):
-    """What fits into so many columns of a terminal."""
-    used = 0
-    for at, letter in enumerate(line):
-        used += 0 if unicodedata.combining(letter) else 1 + (
-            unicodedata.east_asian_width(letter) in "WF")
-        if used > width:
-            return line[:at]
-    return line
-
-
 def list_lines(rows, width):
     columns = list(columns_for(width))
     yield cells_of(columns, [name for name, _, _ in columns])
@@ -416,71 +407,41 @@ def list_lines(rows, width):
 
 
 def bar(parts, whole, width):
-    """parts: (letter, bytes)."""
+    """parts: (letter, name, bytes)."""
     drawn = ""
-    for letter, count in parts:
+    for letter, _, count in parts:
         drawn += letter * round(width * count / whole if whole else 0)
     return "[" + drawn[:width].ljust(width) + "]"
 
 
 def flow(width, *parts):
     """Lines of parts, each of them whole."""
-    line = ""
-    for part in filter(None, parts):
-        if line and len(line) + 3 + len(part) > width:
-            yield line
-            line = ""
-        line += ("   " if line else "  ") + part
-    yield line
+    kept = "   ".join(part.replace(" ", "\xa0") for part in parts if part)
+    lines = textwrap.wrap(kept, width, initial_indent="  ", subsequent_indent="  ",
+                          break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def counts_of(device):
+    """The figures that the report has of a device, and sums of its calls of the driver."""
+    about = ("number", "gpu", "memory", "device", "memory_bytes")
+    return {name: value for name, value in device.items() if isinstance(value, int) and name not in about}
+
+
+def figure(name, value):
+    shown = size if "_bytes" in name else duration if name.endswith("_ns") else "{:,}".format
+    return f"{name.replace('_ns', ' time').replace('_', ' ')} {shown(value)}"
 
 
 def device_lines(device, width, now):
-    live, pending, kept, cached = parts_of(device)
-    parts = (("#", live), ("+", pending), ("g", kept), (".", cached))
-    hits, misses = device["hits"], device["misses"]
-    share = 100 * hits / (hits + misses) if hits + misses else 0
+    parts = list(zip("#+g.", ("live", "pending", "for graphs", "cached"), parts_of(device)))
     yield ""
     yield f"GPU {device['gpu']}  {device['name']}, {size(device['memory'])}" + (
         f" (device {device['number']} of the process)" if device["gpu"] != device["number"] else "")
     yield from flow(width, device["uuid"], device["pci"])
     yield "  " + bar(parts, max(device["reserved_bytes_peak"], 1), min(width, 100) - 4)
-    yield from flow(
-        width,
-        f"# live {size(live)} of at most {size(device['allocated_bytes_peak'])}",
-        f"+ pending {size(pending)}",
-        f"g for graphs {size(kept)}",
-        f". cached {size(cached)}",
-    )
-    yield from flow(
-        width,
-        f"reserved {size(device['reserved_bytes'])} in {device['segments']:,} segments",
-        f"of graphs {size(device['private_bytes'])}, mapped {size(device['mapped_bytes'])}",
-        f"asked for {size(device['requested_bytes'])}",
-    )
-    if device.get("spilled_bytes_peak"):
-        yield from flow(width, f"on the host {size(device['spilled_bytes'])}", f"spills {device['spills']:,}")
-    if device.get("lanes") or device.get("graph_remaps"):
-        yield from flow(
-            width,
-            f"graphs share {size(device['lane_bytes'])} in {device['lanes']:,} lanes",
-            f"mapped anew {device['graph_remaps']:,}",
-            f"to another lane {device['graph_moves']:,}",
-            f"wait {device['graph_waits']:,}",
-        )
-    yield from flow(
-        width, f"hits {hits:,} ({share:.2f}%)", f"misses {misses:,}", f"out of memory {device['ooms']:,}"
-    )
-    yield from flow(
-        width,
-        f"fences {device['fences']:,}",
-        f"barriers {device['barriers']:,}",
-        f"waits {device['waits']:,}",
-        f"driver calls {device['driver_calls']:,} in {duration(device['driver_ns'])}",
-    )
-    refused = [(device[f"reuse_{name}"], name) for name in ("order_unknown", "eager_work", "unknown_calls")]
-    if any(count for count, _ in refused):
-        yield "  in captures not reused at once: " + ", ".join(
-            f"{name.replace('_', ' ')} {count:,}" for count, name in refused)
+    yield from flow(width, *(f"{letter} {name} {size(count)}" for letter, name, count in parts))
+    yield from flow(width, *(figure(*item) for item in counts_of(device).items() if item[1]))
     yield from flow(width, "per second:",
                     *(f"{name.replace('_', ' ')} {short(now[name])}" for name in RATES))
 
@@ -502,26 +463,7 @@ def lines_of(arguments, rates, width):
     return map(plain, one_lines(page_of(arguments.pid), rates, width))
 
 
-METRICS = (
-    ("allocated_bytes", "gauge", "Bytes in blocks that the program holds."),
-    ("active_bytes", "gauge",
-     "The same, and freed ones that the device may still use, or another process."),
-    ("reserved_bytes", "gauge", "Bytes taken from the driver."),
-    ("private_bytes", "gauge", "Of these, in pools of graphs."),
-    ("lane_bytes", "gauge", "Of private bytes, those that graphs share."),
-    ("mapped_bytes", "gauge", "Of reserved bytes, in mapped segments."),
-    ("spilled_bytes", "gauge", "Bytes of the host in place of the device's."),
-    ("segments", "gauge", "Allocations of the driver."),
-    ("allocations", "counter", "Allocations of the program."),
-    ("frees", "counter", "Frees of the program."),
-    ("hits", "counter", "Allocations served without the driver."),
-    ("misses", "counter", "Allocations that needed the driver."),
-    ("ooms", "counter", "Allocations that failed for want of memory."),
-    ("fences", "counter", "Fences recorded."),
-    ("barriers", "counter", "Barriers set."),
-    ("waits", "counter", "Times the host waited for the device."),
-    ("driver_calls", "counter", "Calls of the library into the driver."),
-)
+GAUGE = re.compile(r".*_(bytes|peak)|allocation|segments|lanes")  # all else are counters
 
 
 def label(value):
@@ -530,20 +472,20 @@ def label(value):
 
 def prometheus(found):
     """Text for node_exporter's textfile collector."""
+    rows = collections.defaultdict(list)
+    for page in found:
+        process = f'pid="{page.pid}",program="{label(page.base_name())}"'
+        rows["pinned_bytes"].append(f"{{{process}}} {page.pinned_held_bytes}")
+        for device in page.devices:
+            labels = f'{process},device="{device["gpu"]}",uuid="{label(device["uuid"])}"'
+            for name, value in counts_of(device).items():
+                rows[name].append(f"{{{labels}}} {value}")
     lines = []
-    for name, kind, words in METRICS:
-        metric = f"gcpool_{name}" + ("_total" if kind == "counter" else "")
-        lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
-        for page in found:
-            for device in page.devices:
-                labels = (f'pid="{page.pid}",program="{label(page.base_name())}",'
-                          f'device="{device["gpu"]}",uuid="{label(device["uuid"])}"')
-                lines.append(f"{metric}{{{labels}}} {device.get(name, 0)}")
-    lines += ["# HELP gcpool_pinned_bytes Pinned host memory that the program holds.",
-              "# TYPE gcpool_pinned_bytes gauge"]
-    lines += [f'gcpool_pinned_bytes{{pid="{page.pid}",program="{label(page.base_name())}"}} '
-              f"{page.pinned_held_bytes}" for page in found]
-    return "\n".join(lines) + "\n"
+    for name, values in rows.items():
+        gauge = GAUGE.fullmatch(name)
+        metric = f"gcpool_{name}" + ("" if gauge else "_total")
+        lines += [f"# TYPE {metric} {'gauge' if gauge else 'counter'}", *(metric + value for value in values)]
+    return "".join(line + "\n" for line in lines)
 
 
 def replace(path, content):
@@ -576,14 +518,16 @@ def top(arguments):
         print(json.dumps(found[0] if arguments.pid else found, indent=1))
     else:
         rates, fills = Rates(), sys.stdout.isatty() and not arguments.once
-        lines_of(arguments, rates, 120)
+        list(lines_of(arguments, rates, 120))
         time.sleep(min(arguments.interval, 0.3))  # rates need two looks
         while True:
             width, height = shutil.get_terminal_size((120, 24))
-            lines = [cut(line, width) for line in lines_of(arguments, rates, width)]
-            print("\x1b[H\x1b[2J" * fills + "\n".join(lines[:height - 1] if fills else lines), flush=True)
+            lines = list(lines_of(arguments, rates, width))
             if not fills:
+                print("\n".join(lines), flush=True)
                 return
+            # The terminal cuts what is too wide for it.
+            print("\x1b[H\x1b[2J\x1b[?7l" + "\n".join(lines[:height - 1]) + "\x1b[?7h", flush=True)
             time.sleep(arguments.interval)
 
 

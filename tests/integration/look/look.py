@@ -90,13 +90,8 @@ class Recorded:
     def __init__(self, directory, command, extra=None, name="run"):
         self.path = os.path.join(directory, f"{name}.trace")
         stats = os.path.join(directory, f"{name}.json")
-        self.run = preload.run(
-            command,
-            preload.library(),
-            {
-                "GCPOOL_TRACE": self.path, "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": stats,
-                **(extra or {})},
-        )
+        extra = {"GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": stats, **(extra or {})}
+        self.run = preload.run(command, preload.library(), {"GCPOOL_TRACE": self.path, **extra})
         self.stats = None
         if os.path.exists(stats):
             with open(stats) as file:
