@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""From the addresses of call stacks to functions and lines: by addr2line and nm of binutils,
+"""From the addresses of call stacks to functions and lines: by addr2line, nm and readelf of binutils,
 asked once for each module. Without them a frame is its module and offset. Code that is made at
 run time has its names from perf_map.py: functions of a Python program with their files."""
 
 import bisect
 import os
-import shutil
-import struct
 import subprocess
 
 from .perf_map import PerfMap
@@ -70,25 +68,19 @@ def short(name, most=90):
     return kept if len(kept) <= most else kept[: most - 3] + "..."
 
 
+def asked(tool, *words, text=""):
+    """The lines that a tool of binutils prints; none, if it is not here."""
+    try:
+        done = subprocess.run([tool, *words], input=text, text=True, capture_output=True, errors="replace")
+    except FileNotFoundError:
+        return []
+    return done.stdout.splitlines()
+
+
 def load_bias(path):
     """(offset, bytes, address) of each part of an ELF file that is loaded; [] if it is none."""
-    parts = []
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-            if head[:5] != b"\x7fELF\x02":
-                return []
-            (at,) = struct.unpack_from("<Q", head, 32)
-            size, count = struct.unpack_from("<HH", head, 54)
-            file.seek(at)
-            table = file.read(size * count)
-    except OSError:
-        return []
-    for i in range(min(count, len(table) // max(size, 56))):
-        kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", table, i * size)
-        if kind == 1:
-            parts.append((offset, length, address))
-    return parts
+    parts = [line.split() for line in asked("readelf", "-lW", path) if line.lstrip().startswith("LOAD ")]
+    return [(int(part[1], 16), int(part[4], 16), int(part[2], 16)) for part in parts]
 
 
 def made_frame(name):
@@ -172,37 +164,19 @@ class Symbols:
             self.names_ask(path, unknown)
 
     def lines_ask(self, path, places):
-        tool = shutil.which("addr2line")
-        if not tool:
-            return
-        order = list(places)
-        text = "\n".join(f"0x{places[a]:x}" for a in order)
-        done = subprocess.run(
-            [tool, "-f", "-C", "-e", path], input=text, text=True, capture_output=True, errors="replace"
-        )
-        lines = done.stdout.splitlines()
-        for i, place in enumerate(order):
-            if 2 * i + 1 >= len(lines) or lines[2 * i] == "??":
-                continue
-            file, _, line = lines[2 * i + 1].split(" (discriminator")[0].rpartition(":")
+        text = "\n".join(f"0x{value:x}" for value in places.values())
+        lines = asked("addr2line", "-f", "-C", "-e", path, text=text)
+        for place, function, where in zip(places, lines[::2], lines[1::2]):
+            file, _, line = where.split(" (discriminator")[0].rpartition(":")
             # Without a line the function is the nearest that has a name, right or wrong.
-            if file != "??" and line.isdigit() and int(line):
-                self.known[place] = Frame(lines[2 * i], file, int(line), self.known[place].module)
+            if "??" not in (function, file) and line.isdigit() and int(line):
+                self.known[place] = Frame(function, file, int(line), self.known[place].module)
 
     def names_ask(self, path, places):
         """By the symbols of the file, and what it exports where it is stripped of them."""
-        tool = shutil.which("nm")
-        if not tool:
-            return
         table = set()
         for exports in ([], ["-D"]):
-            done = subprocess.run(
-                [tool, *exports, "-S", "-C", "--defined-only", "--", path],
-                text=True,
-                capture_output=True,
-                errors="replace",
-            )
-            for line in done.stdout.splitlines():
+            for line in asked("nm", *exports, "-S", "-C", "--defined-only", "--", path):
                 words = line.split(" ", 3)
                 if len(words) == 4 and words[2] in "TtWwiVv":
                     table.add((int(words[0], 16), int(words[1], 16), words[3].split("@")[0]))
