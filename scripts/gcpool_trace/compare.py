@@ -32,23 +32,15 @@ def text(one, two, most=15):
     """one and two: (recording, history, symbols)."""
     names = ("first", "second")
     lines = [f"{name:<7} {side[0].path}: {side[0].program}" for name, side in zip(names, (one, two))]
-    a, b = one[1].main_device(), two[1].main_device()
-    rows = [
-        ("live at the peak", a.peak, b.peak),
-        ("asked for then", a.peak_requested, b.peak_requested),
-        ("reserved at most", a.peak_reserved, b.peak_reserved),
-        ("private at most", a.private, b.private),
-        ("live at the end", a.live, b.live),
-    ]
+    rows = one[1].main_device().figures().items(), two[1].main_device().figures().values()
     lines += ["", f"{'':<20}{'first':>12}{'second':>12}{'change':>13}"]
-    lines += [f"{name:<20}{size(x):>12}{size(y):>12}{signed(y - x):>13}" for name, x, y in rows]
+    lines += [f"{name:<20}{size(x):>12}{size(y):>12}{signed(y - x):>13}" for (name, x), y in zip(*rows)]
     lines.append(
         f"{'allocations':<20}{one[1].counts['allocations']:>12,}{two[1].counts['allocations']:>12,}"
     )
     calls = [sum(count for count, _, _ in side[1].calls.values()) for side in (one, two)]
-    spent = [sum(ns for _, ns, _ in side[1].calls.values()) for side in (one, two)]
     lines.append(f"{'driver calls':<20}{calls[0]:>12,}{calls[1]:>12,}")
-    lines.append(f"{'time in them':<20}{duration(spent[0]):>12}{duration(spent[1]):>12}")
+    lines.append(f"{'time in them':<20}{duration(one[1].driver_ns()):>12}{duration(two[1].driver_ns()):>12}")
     found = changes(peaks(one[1], one[2]), peaks(two[1], two[2]))
     lines += ["", "call sites behind the difference of the peak"]
     for key, before, after in found[:most]:

@@ -11,6 +11,20 @@ import collections
 from .recording import progress
 
 UNIT = 512
+# Calls into the driver that an event stands for, its `more` being how long they took.
+CALLS = {
+    "pass_alloc": "cuMemAlloc of plain CUDA",
+    "pass_free": "cuMemFree of plain CUDA",
+    "segment_alloc": "cuMemAlloc",
+    "vm_create": "cuMemCreate",
+    "vm_map": "cuMemMap",
+    "vm_reserve": "cuMemAddressReserve",
+    "driver_trim": "cuMemPoolTrimTo",
+    "fence_record": "cuCtxRecordEvent",
+    "fence_wait": "cuEventSynchronize",
+    "fence_order": "cuCtxWaitEvent",
+    "context_wait": "cuMemFree, cuCtxSynchronize",
+}
 
 
 class Block:
@@ -89,31 +103,43 @@ class Device:
         self.peak_requested = max(self.peak_requested, self.requested)
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
+    def figures(self):
+        """In bytes, as all reports name them."""
+        return {
+            "live at most": self.peak,
+            "asked for at most": self.peak_requested,
+            "reserved at most": self.peak_reserved,
+            "private at most": self.private,
+            "live at the end": self.live,
+            "reserved at the end": self.reserved,
+        }
+
 
 class History:
-    """blocks, segments, fences, devices, calls (kind -> count, ns, max ns), counts, captures,
-    refused and wrong frees; all of one recording."""
+    """blocks, segments, fences, devices, calls (name -> count, ns, max ns), counts, refused and
+    wrong frees; all of one recording."""
 
     def __init__(self, recording):
         self.recording = recording
-        self.blocks, self.segments, self.fences, self.captures = [], [], [], []
-        self.refused, self.wrong, self.samples = [], [], []
+        self.blocks, self.segments, self.fences, self.refused, self.wrong = [], [], [], [], []
         self.devices = {}
         self.calls = {}
         self.counts = collections.Counter()
         self.sites = collections.Counter()  # stack -> allocations
         self.live = {}
         self.host_live, self.host_bytes, self.host_peak = {}, 0, 0
-        self.pass_live = {}
         self.segment_at, self.handles = {}, {}
         self.mapped, self.mapped_at = {}, []  # addr -> segment; its keys in order
         self.fence_of = {}
-        self.capture_at = {}
         self.before_add()
         for number, event in enumerate(recording.events):
             if number % 100000 == 0:
                 progress(f"following {number:,} of {len(recording.events):,} events")
-            handler = getattr(self, "on_" + event.kind, None) if isinstance(event.kind, str) else None
+            if event.kind in CALLS:
+                name = CALLS[event.kind]
+                count, ns, most = self.calls.get(name, (0, 0, 0))
+                self.calls[name] = (count + 1, ns + event.more, max(most, event.more))
+            handler = getattr(self, f"on_{event.kind}", None)
             if handler:
                 handler(event)
         self.fences.extend(fence for d in self.devices.values() for fence in d.closed)
@@ -195,14 +221,6 @@ class History:
 
     on_free_graph = on_free_async = on_free
 
-    def on_pass_alloc(self, event):
-        self.call_add("cuMemAlloc of plain CUDA", event.more)
-        self.pass_live[event.addr] = event
-
-    def on_pass_free(self, event):
-        self.call_add("cuMemFree of plain CUDA", event.more)
-        self.pass_live.pop(event.addr, None)
-
     def on_host_alloc(self, event):
         self.counts["pinned allocations"] += 1
         self.host_live[event.addr] = event
@@ -223,12 +241,7 @@ class History:
 
     # --- segments --------------------------------------------------------------------------
 
-    def call_add(self, name, ns):
-        count, total, most = self.calls.get(name, (0, 0, 0))
-        self.calls[name] = (count + 1, total + ns, max(most, ns))
-
     def on_segment_alloc(self, event):
-        self.call_add("cuMemAlloc", event.more)
         device = self.device_of(event.arg)
         segment = Segment(event.addr, event.bytes, device.number, event.time, "segment")
         self.segment_at[event.addr] = segment
@@ -248,7 +261,6 @@ class History:
         self.counts["refused by the driver"] += 1
 
     def on_vm_create(self, event):
-        self.call_add("cuMemCreate", event.more)
         self.handles[event.addr] = (event.device, event.bytes)
         device = self.device(event.device)
         device.reserved += event.bytes
@@ -261,7 +273,6 @@ class History:
         device.point(event.time)
 
     def on_vm_map(self, event):
-        self.call_add("cuMemMap", event.more)
         number, _ = self.handles.get(event.arg, (0, 0))
         segment = Segment(event.addr, event.bytes, number, event.time, "mapped")
         if event.addr not in self.mapped:
@@ -276,16 +287,9 @@ class History:
             self.mapped.pop(addr).end = event.time
         del self.mapped_at[first:last]
 
-    def on_vm_reserve(self, event):
-        self.call_add("cuMemAddressReserve", event.more)
-
-    def on_driver_trim(self, event):
-        self.call_add("cuMemPoolTrimTo", event.more)
-
     # --- fences ------------------------------------------------------------------------------
 
     def on_fence_record(self, event):
-        self.call_add("cuCtxRecordEvent", event.more)
         if event.arg not in self.recording.contexts:
             return
         device = self.device_of(event.arg)
@@ -315,34 +319,29 @@ class History:
         self.fence_finish(event.addr, event.time, "done")
 
     def on_fence_wait(self, event):
-        self.call_add("cuEventSynchronize", event.more)
         self.fence_finish(event.addr, event.time, "waited for")
 
     def on_fence_order(self, event):
-        self.call_add("cuCtxWaitEvent", event.more)
         self.fence_finish(event.addr, event.time, "barrier")
-
-    def on_context_wait(self, event):
-        self.call_add("cuMemFree, cuCtxSynchronize", event.more)
 
     # --- captures and samples -------------------------------------------------------------------
 
-    def on_capture_begin(self, event):
-        self.capture_at[event.arg] = event
-
-    def on_capture_end(self, event):
-        begin = self.capture_at.pop(event.arg, None)
-        if begin:
-            self.captures.append((begin, event))
+    def on_capture_end(self, _):
+        self.counts["captures"] += 1
 
     def on_sample(self, event):
-        self.samples.append(event)
         device = self.device(event.device)
         device.sampled = event.more * 4096
         device.private = max(device.private, device.sampled)
         device.point(event.time)
 
     # --- questions ------------------------------------------------------------------------------
+
+    def driver_ns(self):
+        return sum(ns for _, ns, _ in self.calls.values())
+
+    def never_freed(self):
+        return [block for block in self.blocks if block.end is None]
 
     def main_device(self):
         """The one with the highest peak."""

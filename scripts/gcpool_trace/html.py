@@ -30,19 +30,6 @@ class Window:
         return start <= self.last and (end is None or end >= self.first)
 
 
-class Names:
-    """Strings that many rows share, by number."""
-
-    def __init__(self):
-        self.list, self.numbers = [], {}
-
-    def number(self, text):
-        if text not in self.numbers:
-            self.numbers[text] = len(self.list)
-            self.list.append(text)
-        return self.numbers[text]
-
-
 def thin(points, most):
     """So many points at most: of each stretch of time the one with most live bytes, and the
     last one."""
@@ -151,7 +138,7 @@ def block_row(window, symbols, names, block):
         block.requested,
         window.seconds(block.start),
         window.seconds(block.end),  # null: it was never freed
-        names.number(symbols.path(block.stack)),
+        names.setdefault(symbols.path(block.stack), len(names)),
         1 if block.graph else 0,
         block.thread,
         block.device,
@@ -160,21 +147,11 @@ def block_row(window, symbols, names, block):
 
 def sites_rows(history, symbols, names):
     """[site, bytes at the peak, blocks then, bytes never freed, allocations, bytes in all]"""
-    rows = {}
-
-    def add(blocks, column, count_column):
-        for block in blocks:
-            key = names.number(symbols.path(block.stack))
-            row = rows.setdefault(key, [key, 0, 0, 0, 0, 0])
-            row[column] += block.size
-            if count_column:
-                row[count_column] += 1
-
-    add(history.at_peak(), 1, 2)
-    add((block for block in history.blocks if block.end is None), 3, 0)
-    add(history.blocks, 5, 4)
-    order = sorted(rows.values(), key=lambda row: (-row[1], -row[5]))
-    return order[:SITES]
+    peak, left, every = (dict(history.by_site(blocks, symbols.path)) for blocks in (
+        history.at_peak(), history.never_freed(), history.blocks))
+    rows = [[names.setdefault(site, len(names)), *peak.get(site, (0, 0)), left.get(site, (0, 0))[0],
+             count, total] for site, (total, count) in every.items()]
+    return sorted(rows, key=lambda row: (-row[1], -row[5]))[:SITES]
 
 
 def fences_rows(window, history):
@@ -194,25 +171,22 @@ def fences_rows(window, history):
 
 
 def facts(history):
-    device, counts, calls = history.main_device(), history.counts, history.calls
+    counts, calls = history.counts, history.calls
     return [
-        ("live at most", size(device.peak)),
-        ("asked for at most", size(device.peak_requested)),
-        ("reserved at most", size(device.peak_reserved)),
-        ("live at the end", size(device.live)),
+        *((name, size(count)) for name, count in history.main_device().figures().items()),
         ("allocations", f"{counts['allocations']:,}"),
         ("frees", f"{counts['frees']:,}"),
-        ("captures", f"{len(history.captures):,}"),
+        ("captures", f"{counts['captures']:,}"),
         ("fences", f"{calls.get('cuCtxRecordEvent', (0,))[0]:,}"),
         ("barriers", f"{calls.get('cuCtxWaitEvent', (0,))[0]:,}"),
         ("out of memory", f"{len(history.refused):,}"),
-        ("time in driver calls", duration(sum(ns for _, ns, _ in calls.values()))),
+        ("time in driver calls", duration(history.driver_ns())),
         ("pinned at most", size(history.host_peak)),
     ]
 
 
 def data(recording, history, symbols, window):
-    names = Names()
+    names = {}  # strings that many rows share -> their numbers
     blocks, count = blocks_chosen(window, history)
     return {
         "program": recording.program,
@@ -242,7 +216,7 @@ def data(recording, history, symbols, window):
         "sites": sites_rows(history, symbols, names),
         "fences": fences_rows(window, history),
         "threads": recording.threads,
-        "names": names.list,
+        "names": list(names),
     }
 
 

@@ -52,13 +52,10 @@ def head(recording, history):
 
 
 def device_lines(recording, device):
-    at = f"at {recording.seconds(device.peak_time):.3f} s" if device.peak else ""
-    yield f"device {device.number}"
-    yield f"  live at most      {size(device.peak):>10}  {at} ({size(device.peak_requested)} asked for)"
-    yield f"  reserved at most  {size(device.peak_reserved):>10}"
-    yield f"  private at most   {size(device.private):>10}  (of graphs, as sampled)"
-    yield f"  live at the end   {size(device.live):>10}"
-    yield f"  reserved then     {size(device.reserved):>10}"
+    at = f", most live at {recording.seconds(device.peak_time):.3f} s" if device.peak else ""
+    yield f"device {device.number}{at}"
+    for name, count in device.figures().items():
+        yield f"  {name:<20}{size(count):>12}"
 
 
 def fence_lines(history):
@@ -105,8 +102,8 @@ def text(recording, history, symbols, most=10):
         lines += ["", "calls of the library into the driver"]
     for name, (count, total, longest) in sorted(history.calls.items(), key=lambda item: -item[1][1]):
         lines.append(f"  {count:>9,}  {duration(total):>8}  longest {duration(longest):>8}  {name}")
-    if history.captures:
-        lines += ["", f"captures  {len(history.captures):,}"]
+    if history.counts["captures"]:
+        lines += ["", f"captures  {history.counts['captures']:,}"]
     for event in history.refused[:most]:
         lines.append(
             f"out of memory at {recording.seconds(event.time):.3f} s: {size(event.bytes)} for "
@@ -119,6 +116,6 @@ def text(recording, history, symbols, most=10):
         "live at the peak, by call site",
         *sites_lines(history, symbols, history.at_peak(), most),
     ]
-    left = [block for block in history.blocks if block.end is None]
-    lines += ["", "never freed, by call site", *sites_lines(history, symbols, left, most)]
+    lines += ["", "never freed, by call site"]
+    lines += sites_lines(history, symbols, history.never_freed(), most)
     return "\n".join(plain(line) for line in lines) + "\n"

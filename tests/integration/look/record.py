@@ -128,7 +128,7 @@ def only_files_are_modules(checks, directory):
 def graphs_are_told_from_the_rest(checks, directory):
     found = look.Recorded(directory, look.command("graphs-shared"))
     checks.that(any(block.graph for block in found.history.blocks), "no block belongs to a graph")
-    checks.that(found.history.captures, "no capture was recorded")
+    checks.that(found.history.counts["captures"], "no capture was recorded")
 
 
 def start_long(path, extra=None, iterations=100000000):
