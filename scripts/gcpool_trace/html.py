@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A recording as a report in one HTML file, which a browser shows without a network: bytes
-over time, the map of segments, lives of blocks, call sites, fragmentation, fences. report.js
-draws it."""
+over time, the map of segments, lives of blocks, call sites, fences. report.js draws it."""
 
 import bisect
 import collections
@@ -12,8 +11,7 @@ import string
 from .summary import duration, size
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SEGMENT, MAPPED, BLOCK = 0, 1, 2
-POINTS, BLOCKS, FENCES, MOMENTS, SITES = 4000, 20000, 3000, 120, 40
+POINTS, BLOCKS, FENCES, SITES = 4000, 20000, 3000, 40
 BINS = 500  # of time, for the choice of blocks
 
 
@@ -59,52 +57,6 @@ def curve(window, device):
     if rows and rows[-1][0] < end:
         rows.append([end, *rows[-1][1:]])
     return rows
-
-
-def fragmentation(window, history, device):
-    """[seconds, free bytes, largest hole] at some moments: what lies between the live blocks of
-    the segments that there are."""
-    first, last = window.first, window.last
-    moments = [first + (last - first) * (i + 1) // MOMENTS for i in range(MOMENTS)]
-    alive = [[] for _ in moments]
-    for items in (history.blocks, history.segments):
-        for item in items:
-            if item.device != device.number:
-                continue
-            kind = BLOCK if items is history.blocks else SEGMENT if item.kind == "segment" else MAPPED
-            low = bisect.bisect_left(moments, item.start)
-            high = len(moments) if item.end is None else bisect.bisect_left(moments, item.end)
-            for i in range(low, high):
-                alive[i].append((item.addr, kind, item.size))
-    rows = []
-    for moment, items in zip(moments, alive):
-        items.sort()
-        rows.append([window.seconds(moment), *holes(items)])
-    return rows
-
-
-def holes(items):
-    """(free bytes, largest hole) of segments and blocks in the order of addresses. A hole may
-    lie across mapped chunks, and not across segments."""
-    free = largest = 0
-    at = end = None
-
-    def hole(to):
-        nonlocal free, largest
-        if at is not None and to > at:
-            free, largest = free + to - at, max(largest, to - at)
-
-    for addr, kind, length in items:
-        if kind == SEGMENT or (kind == MAPPED and addr != end):
-            hole(end or 0)
-            at, end = addr, addr + length
-        elif kind == MAPPED:
-            end = addr + length
-        elif at is not None:
-            hole(addr)
-            at = max(at, addr + length)
-    hole(end or 0)
-    return free, largest
 
 
 def blocks_chosen(window, history):
@@ -202,7 +154,6 @@ def data(recording, history, symbols, window):
                 "name": recording.devices.get(number, ("", 0))[0],
                 "peak": device.peak,
                 "curve": curve(window, device),
-                "fragmentation": fragmentation(window, history, device),
             }
             for number, device in sorted(history.devices.items())
         ],

@@ -176,10 +176,10 @@ function rowAt(rows, time) {
 	return Math.max(0, low - 1);
 }
 
-// series: [name, column, colour]; the first is the lowest where they are stacked. A click on a name
-// in the legend hides it. style: areas, steps or points.
-function curveMake(id, rows, series, style, shown) {
-	const hidden = new Set(), legend = $(id + "-legend"), stacked = style === "areas";
+// series: [name, column, colour]; areas, of which the first is the lowest, or points. A click on a
+// name in the legend hides it.
+function curveMake(id, rows, series, points, shown) {
+	const hidden = new Set(), legend = $(id + "-legend");
 	const open = () => series.filter(([name]) => !hidden.has(name));
 
 	function legendShow(row) {
@@ -199,10 +199,8 @@ function curveMake(id, rows, series, style, shown) {
 	function axis(view) {
 		const first = rowAt(rows, range[0]), last = rowAt(rows, range[1]);
 		let top = 0;
-		for (const row of rows.slice(first, last + 1)) {
-			const values = open().map(([, column]) => row[column] || 0);
-			top = Math.max(top, stacked ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values));
-		}
+		for (const row of rows.slice(first, last + 1))
+			top = Math.max(top, open().reduce((sum, [, column]) => sum + (row[column] || 0), 0));
 		top = top * 1.06 || 1;
 		view.rows = rows.slice(first, last + 2);
 		view.y = (value) => view.foot - value / top * (view.foot - 8);
@@ -214,7 +212,7 @@ function curveMake(id, rows, series, style, shown) {
 	}
 
 	// Values stay until the next row: an outline of steps, forth along tops and back along feet.
-	function steps(view, tops, feet) {
+	function area(view, tops, feet) {
 		const { context, x, y, rows: seen } = view;
 		const end = (at) => x(at + 1 < seen.length ? seen[at + 1][0] : range[1]);
 		context.beginPath();
@@ -222,26 +220,26 @@ function curveMake(id, rows, series, style, shown) {
 			context.lineTo(x(seen[at][0]), y(top));
 			context.lineTo(end(at), y(top));
 		});
-		for (let at = tops.length - 1; feet && at >= 0; at--) {
+		for (let at = tops.length - 1; at >= 0; at--) {
 			context.lineTo(end(at), y(feet[at]));
 			context.lineTo(x(seen[at][0]), y(feet[at]));
 		}
+		context.fill();
 	}
 
 	function draw(view) {
 		const { context, x, y, rows: seen } = view;
 		let feet = seen.map(() => 0);
 		for (const [, column, tone] of open()) {
-			context.fillStyle = context.strokeStyle = theme(tone);
-			if (style === "points") {
+			context.fillStyle = theme(tone);
+			if (points) {
 				for (const row of seen)
 					if (row[column] !== null)
 						context.fillRect(x(row[0]) - 1, y(row[column]) - 1.5, 3, 3);
 				continue;
 			}
-			const tops = seen.map((row, at) => row[column] + (stacked ? feet[at] : 0));
-			steps(view, tops, stacked ? feet : null);
-			stacked ? context.fill() : context.stroke();
+			const tops = seen.map((row, at) => row[column] + feet[at]);
+			area(view, tops, feet);
 			feet = tops;
 		}
 	}
@@ -407,11 +405,10 @@ function headShow() {
 function allShow() {
 	const fences = data.fences.filter((row) => row[4] === device.number);
 	panels.length = 0;
-	curveMake("memory", device.curve, [["live", 1, "live"], ["graph", 2, "graph"], ["pending", 3, "pending"], ["cached", 4, "cached"]], "areas", bytes);
+	curveMake("memory", device.curve, [["live", 1, "live"], ["graph", 2, "graph"], ["pending", 3, "pending"], ["cached", 4, "cached"]], false, bytes);
 	mapMake();
-	curveMake("holes", device.fragmentation, [["not live", 1, "pending"], ["largest hole", 2, "live"]], "steps", bytes);
-	curveMake("fences", fences, [["bytes behind the fence", 1, "live"]], "points", bytes);
-	curveMake("waits", fences, [["until it was ready", 3, "pending"]], "points", (ms) => (ms === null ? "-" : duration(ms / 1e3)));
+	curveMake("fences", fences, [["bytes behind the fence", 1, "live"]], true, bytes);
+	curveMake("waits", fences, [["until it was ready", 3, "pending"]], true, (ms) => (ms === null ? "-" : duration(ms / 1e3)));
 	livesShow();
 	rangeSet(range);
 }
