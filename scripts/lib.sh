@@ -117,52 +117,32 @@ packages_for_browser() {
 	has_command chromium || has_command google-chrome || echo chromium
 }
 
-# The reason why nothing can be installed here; nothing if it can.
-cannot_install() {
-	if ! has_command apt-get; then
-		echo "there is no apt-get here"
-	elif [ "$(id -u)" != 0 ] && ! has_command sudo; then
-		echo "not root, and there is no sudo"
-	elif [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null; then
-		echo "not root, and sudo wants a password"
-	fi
-}
-
+# Fails where there is no sudo, or it wants a password.
 as_root() {
 	if [ "$(id -u)" = 0 ]; then
 		"$@"
 	else
-		sudo "$@"
+		sudo -n "$@"
 	fi
 }
 
 # Installs packages, or says in a line why not.
 packages_install() { # PACKAGE...
 	[ $# -gt 0 ] || return 0
-	why=$(cannot_install)
-	if [ -n "$why" ]; then
-		say "going on without $*: $why"
-		return 1
-	fi
-	log=$(mktemp)
-	say "installing $*"
-	# The lists may be missing, or older than the archive.
-	if ! packages_fetch "$log" "$@"; then
+	why=
+	as_root true 2>/dev/null || why="not root, and no sudo without a password"
+	has_command apt-get || why="there is no apt-get here"
+	if [ -z "$why" ]; then
+		say "installing $*"
+		log=$(mktemp)
+		# The lists may be missing, or older than the archive.
 		as_root apt-get update -q >/dev/null 2>&1 || true
-		if ! packages_fetch "$log" "$@"; then
-			say "going on without $*: $(grep -m 1 '^E:' "$log")"
-			rm -f "$log"
-			return 1
-		fi
+		progress "installing" "$log" as_root env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -q -y --no-install-recommends "$@" ||
+			why=$(grep -m 1 '^E:' "$log" || echo "apt-get fails")
+		rm -f "$log"
 	fi
-	rm -f "$log"
-}
-
-packages_fetch() { # LOG PACKAGE...
-	fetch_log=$1
-	shift
-	progress "installing" "$fetch_log" as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -q -y --no-install-recommends "$@"
+	[ -z "$why" ] || say "going on without $*: $why"
 }
 
 # Says how long all takes and installs what is missing, as far as that is possible: what
@@ -171,8 +151,8 @@ tools_install() { # TIME PACKAGE...
 	say "$1, on two cores, once all is installed"
 	shift
 	# shellcheck disable=SC2046 # a list of words
-	packages_install $(packages_missing | tr ' ' '\n' | sort -u) || true
-	packages_install "$@" || true
+	packages_install $(packages_missing | tr ' ' '\n' | sort -u)
+	packages_install "$@"
 	if ! has_command "$(compiler)" || ! has_header stdio.h; then
 		fail $MISSING "no C compiler with its headers here: install gcc and libc6-dev, or set CC"
 	fi
