@@ -73,13 +73,15 @@ def blocks_chosen(window, history):
 
     alive.sort(key=area, reverse=True)
     seen = collections.Counter()
-    rest = []
-    for at, block in enumerate(alive[BLOCKS // 2 :]):
+
+    def place(block):
+        """How many blocks of its bin take as much or more."""
         bin_ = (max(block.start, first) - first) * BINS // (last - first + 1)
-        rest.append((seen[bin_], at, block))
         seen[bin_] += 1
-    rest.sort()
-    chosen = alive[: BLOCKS // 2] + [block for _, _, block in rest[: BLOCKS - BLOCKS // 2]]
+        return seen[bin_]
+
+    half = BLOCKS // 2
+    chosen = alive[:half] + sorted(alive[half:], key=place)[: BLOCKS - half]
     return sorted(chosen, key=lambda block: block.start), len(alive)
 
 

@@ -49,7 +49,8 @@ def keep(recording):
 
 
 class PerfMap:
-    """find(address): the function that has it, or None. A later line replaces an earlier one."""
+    """row(address): (start, end, name) of the function that has it, or None. A later line replaces
+    an earlier one."""
 
     def __init__(self, recording):
         rows = list(lines(recording.path + BESIDE))
@@ -61,7 +62,3 @@ class PerfMap:
     def row(self, address):
         at = bisect.bisect_right(self.starts, address) - 1
         return self.rows[at] if at >= 0 and address < self.rows[at][1] else None
-
-    def find(self, address):
-        row = self.row(address)
-        return row and row[2]

@@ -101,7 +101,7 @@ class Symbols:
         self.at = {}  # address -> the modules that have had it, by time
         self.known = {}  # (address, module) -> Frame
         self.places = {}  # stack -> (address, module) of each frame
-        self.resolved = False
+        self.resolve()
 
     def module_of(self, address, time):
         """The module that had the address then."""
@@ -130,9 +130,9 @@ class Symbols:
                 if place in self.known:
                     continue
                 address, module = place
-                name = made.find(address - 1)
-                if name:
-                    self.known[place] = made_frame(name)
+                row = made.row(address - 1)
+                if row:
+                    self.known[place] = made_frame(row[2])
                 elif module:
                     offset = address - 1 - module.start + module.offset
                     wanted.setdefault(module.path, {})[place] = offset
@@ -147,7 +147,6 @@ class Symbols:
             if path.startswith("/") and os.path.isfile(path):
                 self.module_resolve(path, offsets)
         progress("")
-        self.resolved = True
 
     def module_resolve(self, path, offsets):
         parts = load_bias(path)
@@ -156,8 +155,6 @@ class Symbols:
             for at, length, base in parts:
                 if at <= offset < at + length:
                     places[place] = base + offset - at
-        if not places:
-            return
         self.lines_ask(path, places)
         unknown = {a: v for a, v in places.items() if "+0x" in self.known[a].function}
         if unknown:
@@ -189,17 +186,10 @@ class Symbols:
                 self.known[place] = Frame(table[at][2], "", 0, self.known[place].module)
 
     def frames(self, stack):
-        if not self.resolved:
-            self.resolve()
         return [self.known[place] for place in self.places.get(stack, ())]
 
-    def site(self, stack):
-        """Where the program itself allocates: the innermost frame that is no CUDA library's."""
-        frames = self.program_frames(stack) or self.frames(stack)
-        return frames[0] if frames else None
-
     def path(self, stack, depth=4):
-        """The same with its callers: what tells one call site from another."""
+        """The call site in the program with its callers: what tells one from another."""
         frames = self.program_frames(stack)
         return " < ".join(str(frame) for frame in frames[:depth]) or "(no call stack)"
 

@@ -380,7 +380,7 @@ def a_library_at_the_place_of_another_has_its_own_names(checks, directory):
     checks.equal("exit code", 0, found.run.code)
     symbols = found.symbols()
     stacks = [event.stack for event in found.recording.events if event.kind == "alloc"]
-    names = [symbols.site(stack).function for stack in stacks]
+    names = [symbols.program_frames(stack)[0].function for stack in stacks]
     checks.equal("sites", ["first_plugin", "other_plugin", "first_plugin"], names)
 
 
