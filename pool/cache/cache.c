@@ -179,7 +179,8 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 		load_previous(magazine);
 		loaded_drain(cache, magazine, chain);
 	}
-	streamed_drain(cache, chain);
+	if (gcp_cache_bytes(cache) > 0)
+		streamed_drain(cache, chain);
 	assert(gcp_cache_bytes(cache) == 0); /* M1 */
 }
 
