@@ -116,7 +116,7 @@ static void epoch_enter(struct gcp_cache *cache, uint64_t epoch)
 
 	cache->epoch = epoch;
 	cache->epoch_share = (int64_t)bytes;
-	cache->epoch_left = cache->epoch_share;
+	cache->epoch_left = gcp_timeline_room(pool, cache->epoch_share);
 	cache->epoch_part = cache->epoch_left;
 	cache->epoch_least = bytes / blocks + (bytes % blocks != 0);
 	cache->limit = gcp_cache_most(pool);

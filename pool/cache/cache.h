@@ -52,7 +52,7 @@ struct gcp_cache {
 			       * adds them up with others' */
 	uint64_t epoch_least; /* what a block counts there at least */
 	int64_t epoch_share;  /* the thread's share of an epoch */
-	int64_t epoch_part;   /* epoch_left when what was freed was added up last */
+	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
 	int64_t held;
 	int64_t limit; /* bytes to hold at most */
 	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is

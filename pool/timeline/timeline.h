@@ -188,6 +188,8 @@ uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size);
 /* Returns true if so few threads allocate that they hardly meet at locks. */
 bool gcp_window_has_few_threads(const struct gcp_pool *pool);
 
+/* How much of `bytes` is missing till the open epoch is full. */
+int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open epoch. True: it should be closed. */
 bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block);
 /* An epoch was closed just now. fence_lock is held. */

@@ -224,6 +224,16 @@ uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size)
 
 /* --- when an epoch is full ------------------------------------------------------- */
 
+int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes)
+{
+	int64_t room =
+	    (int64_t)LOAD(pool->limits.epoch_bytes) - LOAD(pool->timeline.filled);
+
+	if (room < 0)
+		room = 0;
+	return bytes < room ? bytes : room;
+}
+
 /* With one stream in use an epoch takes two blocks at least, not too large ones: a
  * fence for each would keep one block in circulation, at the price of a fence and a
  * barrier at each turn. */
