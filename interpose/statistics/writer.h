@@ -12,8 +12,8 @@
 
 #include "../base/log.h"
 
-/* Names of the figures of a row, and an empty one. In text what is called ns, or bytes,
- * or is in a row of bytes, is shown with its unit. */
+/* Names of the figures of a row, and an empty one. In text what is called bytes, or is
+ * in a row of bytes, is shown with its unit. */
 typedef const char gcp_columns[][12];
 
 struct gcp_writer {
