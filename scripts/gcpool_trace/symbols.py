@@ -4,6 +4,7 @@ asked once for each module. Without them a frame is its module and offset. Code 
 run time has its names from perf_map.py: functions of a Python program with their files."""
 
 import bisect
+import collections
 import os
 import subprocess
 
@@ -38,13 +39,10 @@ INTERPRETER = ("python3", "libpython", "libffi", "_ctypes.")
 PYTHON = "py::"  # begins their names in a perf map
 
 
-class Frame:
+class Frame(collections.namedtuple("Frame", "function file line module")):
     """module: "py" of a function of a Python program, which has a file and no line."""
 
-    __slots__ = ("function", "file", "line", "module")
-
-    def __init__(self, function, file, line, module):
-        self.function, self.file, self.line, self.module = function, file, line, module
+    __slots__ = ()
 
     def __str__(self):
         line = f":{self.line}" if self.line else ""
