@@ -260,8 +260,8 @@ class Page:
     def total(self, name):
         return sum(device.get(name, 0) for device in self.devices)
 
-    def ask(self, command, argument=0, seconds=ANSWER_S):
-        """Waits till the process has done it; None: it has not."""
+    def ask(self, command, argument, seconds):
+        """Waits till the process has done it: 0 or an errno, and the answer."""
         fcntl.flock(self.fd, fcntl.LOCK_EX)  # till it is closed: other processes ask, too (help.c)
         asked = self.words("<I", REQUEST)[0] + 1 & 0xFFFFFFFF
         self.put("<I", REQUEST + 8, KINDS[command])
@@ -277,7 +277,7 @@ class Page:
             time.sleep(0.005)
         # Not to be done later, when nothing waits for it.
         self.put("<I", REQUEST, asked - 1 & 0xFFFFFFFF)
-        return None
+        raise Wrong(f"process {self.pid} does not answer within {seconds} s, and is not asked again")
 
 
 def paths(pid="*[0-9]"):
@@ -456,11 +456,13 @@ def one_lines(page, rates, width=100):
         yield from device_lines(device, width, rates.of(page, device))
 
 
-def lines_of(arguments, rates, width):
-    if not arguments.pid:
-        rows = [Row(page, device, rates) for page in pages() for device in page.devices]
-        return map(plain, list_lines(sorted(rows, key=lambda row: row.page.pid), width))
-    return map(plain, one_lines(page_of(arguments.pid), rates, width))
+def lines_of(found, arguments, rates, width):
+    if arguments.pid:
+        lines = one_lines(found[0], rates, width)
+    else:
+        rows = [Row(page, device, rates) for page in found for device in page.devices]
+        lines = list_lines(sorted(rows, key=lambda row: row.page.pid), width)
+    return [plain(line) for line in lines]
 
 
 GAUGE = re.compile(r".*_(bytes|peak)|allocation|segments|lanes")  # all else are counters
@@ -506,29 +508,29 @@ def replace(path, content):
 
 
 def top(arguments):
-    chosen = [page_of(arguments.pid)] if arguments.pid else None
-    if arguments.prometheus:
-        while True:
-            replace(arguments.prometheus, prometheus(chosen or pages()).encode())
-            if arguments.once:
-                return
-            time.sleep(arguments.interval)
+    def look():
+        return [page_of(arguments.pid)] if arguments.pid else pages()
+
     if arguments.json:
-        found = [{name: getattr(page, name) for name in page.FIELDS} for page in chosen or pages()]
-        print(json.dumps(found[0] if arguments.pid else found, indent=1))
-    else:
-        rates, fills = Rates(), sys.stdout.isatty() and not arguments.once
-        list(lines_of(arguments, rates, 120))
+        shown = [{name: getattr(page, name) for name in page.FIELDS} for page in look()]
+        print(json.dumps(shown[0] if arguments.pid else shown, indent=1))
+        return
+    rates, once = Rates(), arguments.once or not (arguments.prometheus or sys.stdout.isatty())
+    if not arguments.prometheus:
+        lines_of(look(), arguments, rates, 120)
         time.sleep(min(arguments.interval, 0.3))  # rates need two looks
-        while True:
+    while True:
+        if arguments.prometheus:
+            replace(arguments.prometheus, prometheus(look()).encode())
+        else:
             width, height = shutil.get_terminal_size((120, 24))
-            lines = list(lines_of(arguments, rates, width))
-            if not fills:
-                print("\n".join(lines), flush=True)
-                return
+            lines = lines_of(look(), arguments, rates, width)
             # The terminal cuts what is too wide for it.
-            print("\x1b[H\x1b[2J\x1b[?7l" + "\n".join(lines[:height - 1]) + "\x1b[?7h", flush=True)
-            time.sleep(arguments.interval)
+            print("\n".join(lines) if once else
+                  "\x1b[H\x1b[2J\x1b[?7l" + "\n".join(lines[:height - 1]) + "\x1b[?7h", flush=True)
+        if once:
+            return
+        time.sleep(arguments.interval)
 
 
 # --- ctl -------------------------------------------------------------------------------------
@@ -576,21 +578,18 @@ def ask(page, command, argument=0, seconds=ANSWER_S):
     """The answer, and what the process has written."""
     page.remove(".reply")
     try:
-        found = page.ask(command, argument, seconds)
-        if found is None:
-            raise Wrong(f"process {page.pid} does not answer within {seconds} s, and is not asked again")
+        result, answer = page.ask(command, argument, seconds)
         written = b""
-        if found[0] or command not in ("trim", "quota"):
+        if result or command not in ("trim", "quota"):
             try:
                 with os.fdopen(page.open(".reply", os.O_RDONLY), "rb") as file:
                     written = file.read()
             except FileNotFoundError:
-                if not found[0]:
+                if not result:
                     raise
-        if found[0]:
-            why = written.decode() or os.strerror(found[0])
-            raise Wrong(f"process {page.pid} could not: {why}")
-        return found[1], written
+        if result:
+            raise Wrong(f"process {page.pid} could not: {written.decode() or os.strerror(result)}")
+        return answer, written
     finally:
         page.remove(".reply")
         page.remove(".to")

@@ -497,6 +497,11 @@ def metrics_are_text_for_prometheus(checks, directory):
     checks.equal("lines of another form", [], wrong)
     checks.that(f'gcpool_hits_total{{pid="{ORDINARY.pid}",program="loop-shared",' in text, text[:500])
     checks.equal("rights", 0o640, os.stat(path).st_mode & 0o777)
+    seen, words = set(), ("--prometheus", path, "--interval", "0.1")
+    with subprocess.Popen([GCPOOL, "top", str(ORDINARY.pid), *words]) as shown:
+        checks.that(preload.soon(lambda: seen.add(pathlib.Path(path).read_text()) or len(seen) > 3),
+                    "the figures of one process stay as they were")
+        shown.kill()
     device = {"device": 0, "allocation": {"allocated": 1, "freed": 0}, "driver_calls": {}, "x 1\ny": 4}
     checks.that("x 1\ny" not in live.figures_of(device, {}), "a name is an order to a reader of metrics")
 

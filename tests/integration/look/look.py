@@ -20,18 +20,7 @@ import preload  # noqa: E402
 
 from gcpool_trace.history import History  # noqa: E402
 from gcpool_trace.recording import (  # noqa: E402
-    CHUNK,
-    CHUNK_BYTES,
-    CHUNK_SLOTS,
-    EVENT,
-    EVENTS,
-    HEADER,
-    HEADER_BYTES,
-    KINDS,
-    MAGIC,
-    Module,
-    Recording,
-)
+    CHUNK, CHUNK_BYTES, CHUNK_SLOTS, EVENT, EVENTS, HEADER, HEADER_BYTES, KINDS, MAGIC, Module, Recording)
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 
