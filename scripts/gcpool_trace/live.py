@@ -102,30 +102,37 @@ def pci_key(pci):
 PLURAL = {"segment": "segments", "lane": "lanes"}
 
 
+def counted(value):
+    """A figure of a report. Anything may stand in the page of another user."""
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise TypeError(f"{value!r} is no figure")
+    return value
+
+
 def figures_of(device, numbers):
     """One level of the report's, with the names that `top` uses."""
-    number, pci = device["device"], device.get("pci", "")
+    number, pci = counted(device["device"]), str(device.get("pci", ""))
     figures = {
         "number": number,
         "gpu": numbers.get(pci_key(pci), number),
         "name": device.get("name", ""),
-        "uuid": device.get("uuid", ""),
+        "uuid": str(device.get("uuid", "")),
         "pci": pci,
-        "memory": device.get("memory_bytes", 0),
-        "allocations": device["allocation"]["allocated"],
-        "frees": device["allocation"]["freed"],
+        "memory": counted(device.get("memory_bytes", 0)),
+        "allocations": counted(device["allocation"]["allocated"]),
+        "frees": counted(device["allocation"]["freed"]),
     }
     for name, value in device.items():
         if not re.fullmatch("[a-z_]+", name):
             continue  # such names would be orders to a reader of metrics
         if isinstance(value, dict) and "current" in value:
-            figures[PLURAL.get(name, name)] = int(value["current"])
-            figures[name + "_peak"] = int(value["peak"])
+            figures[PLURAL.get(name, name)] = counted(value["current"])
+            figures[name + "_peak"] = counted(value["peak"])
         elif isinstance(value, int):
-            figures[name] = value
+            figures[name] = counted(value)
     calls = device["driver_calls"].values()
-    figures["driver_calls"] = sum(call["count"] for call in calls)
-    figures["driver_ns"] = sum(call["ns"] for call in calls)
+    figures["driver_calls"] = sum(counted(call["count"]) for call in calls)
+    figures["driver_ns"] = sum(counted(call["ns"]) for call in calls)
     return figures
 
 
@@ -215,20 +222,23 @@ class Page:
         self.updated_seconds_ago = max(0.0, round(ago, 3))
         try:
             self.take(json.loads(raw[HEAD.size : HEAD.size + length]) if length else {})
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
             raise Wrong(f"{self.path} has no report") from None
 
     def take(self, report):
         self.program = " ".join(report.get("arguments", ()))
         self.library, self.running_seconds = report.get("version", ""), report.get("seconds", 0)
         host = report.get("host", {})
-        self.pinned_held_bytes = host.get("active_bytes", {}).get("current", 0)
-        self.pinned_allocated_bytes = host.get("allocated_bytes", {}).get("current", 0)
-        self.asleep_bytes = report.get("asleep_bytes")
+        self.pinned_held_bytes = counted(host.get("active_bytes", {}).get("current", 0))
+        self.pinned_allocated_bytes = counted(host.get("allocated_bytes", {}).get("current", 0))
+        self.asleep_bytes = counted(report["asleep_bytes"]) if "asleep_bytes" in report else None
         # A page that was not written yet says nothing of options.
         self.control = report.get("options", {"GCPOOL_CONTROL": "1"}).get("GCPOOL_CONTROL") == "1"
         numbers = gpu_numbers()
         self.devices = [figures_of(device, numbers) for device in report.get("devices", ())]
+        for device in self.devices:
+            parts_of(device)  # it has these figures
+        json.dumps(report, ensure_ascii=False).encode()  # and all text can be written
 
     def base_name(self):
         """Of the program, without its arguments."""
