@@ -323,6 +323,8 @@ struct gcp_timeline {
 	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
 	_Atomic uint64_t ready;                   /* max of ordered and completed */
 	_Atomic uint64_t completed;               /* epochs whose fence is done */
+	_Atomic uint64_t own; /* or what the context does itself alone, as far as was
+			       * waited for: all that pinned memory waits for */
 	/* Bytes freed since a free closed an epoch, as far as they were added up; and
 	 * those of them that went into epochs which were closed early. Decide when the
 	 * open epoch is closed, nothing else. */

@@ -118,11 +118,13 @@ int gcp_pinned_keep(struct gcp_pool *pool, uint64_t most, uint64_t epoch)
 
 void gcp_pinned_frees_wait(struct gcp_pools *pools, struct gcp_search *search)
 {
+	uint64_t epoch;
+
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (!gcp_pool_pin(pool))
 			continue;
-		while (pending_epoch(pool, false, 0) != 0 &&
-		       gcp_timeline_wait_oldest(pool, search))
+		while ((epoch = pending_epoch(pool, false, 0)) != 0 &&
+		       gcp_timeline_wait_oldest(pool, search, epoch))
 			;
 		gcp_pool_unpin(pool);
 	}

@@ -141,8 +141,7 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t 
 	(void)pool, (void)epoch;
 	return true;
 #else
-	return epoch <=
-	       atomic_load_explicit(&pool->timeline.completed, memory_order_acquire);
+	return gcp_timeline_is_own_completed(&pool->timeline, epoch);
 #endif
 }
 

@@ -110,7 +110,7 @@ static void keep_up(struct gcp_pool *pool, bool held)
 		    2 * stats->allocated_bytes.peak - 64 * (uint64_t)GCP_CHUNK;
 		gcp_mutex_unlock(&pool->lock);
 		if ((int64_t)purge.bytes <= 0 ||
-		    !(held || gcp_timeline_wait_oldest(pool, &search)))
+		    !(held || gcp_timeline_wait_oldest(pool, &search, 0)))
 			return;
 		(void)gcp_pool_purge(pool, &purge);
 	} while (!held);

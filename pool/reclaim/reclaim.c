@@ -141,7 +141,7 @@ static void trim_driver(struct gcp_pool *pool, struct step *step)
 static void give_freed(struct gcp_pool *pool, struct step *step)
 {
 	if (awaited_epoch(pool, step->own) == 0 ||
-	    !gcp_timeline_wait_oldest(pool, step->search))
+	    !gcp_timeline_wait_oldest(pool, step->search, 0))
 		return;
 	count(pool, &pool->stats.waits);
 	step->more = true;

@@ -221,20 +221,22 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	return result;
 }
 
-bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search)
+bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search,
+			      uint64_t own)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
+	const struct gcp_closed_epoch *closed;
 
 	if (search->begun == 0)
 		search->begun = atomic_fetch_add(&pool->pools->searches, 1) + 1;
 	GCP_LOCKED(&pool->pools->fence_lock);
-	if (timeline->count == 0 ||
-	    gcp_timeline_at(timeline, 0)->epoch > timeline->awaitable ||
-	    gcp_timeline_at(timeline, 0)->searches >= search->begun)
+	closed = gcp_timeline_covering(timeline, own);
+	if (!closed || closed->epoch > timeline->awaitable ||
+	    closed->searches >= search->begun)
 		return false;
-	struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
+	struct gcp_closed_epoch oldest = *closed;
 	return gcp_timeline_wait_locked(timeline, oldest, true) == 0 &&
-	       gcp_timeline_is_completed(timeline, oldest.epoch);
+	       (own > 0 || gcp_timeline_is_completed(timeline, oldest.epoch));
 }
 
 int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch)

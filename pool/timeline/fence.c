@@ -469,6 +469,8 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 	assert(fence->waiters > 0);
 	if (--fence->waiters == 0 && fence->done)
 		fence_release(timeline, fence);
+	if (result == 0)
+		gcp_raise(&timeline->own, closed.epoch);
 	if (result == 0 && !own)
 		gcp_timeline_mark_completed(timeline, closed.epoch);
 	struct gcp_closed_epoch *left = gcp_timeline_covering(timeline, closed.epoch);

@@ -38,6 +38,13 @@ int64_t gcp_timeline_filled(const struct gcp_timeline *timeline);
 bool gcp_timeline_is_held(const struct gcp_timeline *timeline);
 /* Whether the fence of `epoch` is done, as far as is known. */
 bool gcp_timeline_is_completed(const struct gcp_timeline *timeline, uint64_t epoch);
+/* The same of the work that the context does itself. */
+static inline bool gcp_timeline_is_own_completed(const struct gcp_timeline *timeline,
+						 uint64_t epoch)
+{
+	return epoch <= atomic_load(&timeline->completed) ||
+	       epoch <= atomic_load(&timeline->own);
+}
 /* The closed epoch that stands `i` places behind the oldest one. */
 struct gcp_closed_epoch *gcp_timeline_at(struct gcp_timeline *timeline, uint32_t i);
 /* The oldest closed epoch that covers `epoch`, or NULL: it is still open. */
@@ -143,8 +150,10 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
 /* Waits for the oldest epoch that is not completed, if a free has closed it or a later
  * one, and it was closed before the search began, which it does here: plain CUDA has
  * waited for its work then. Else other threads' frees might be waited for without end.
- * Returns true if there was one, and it is completed. */
-bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search);
+ * Returns true if there was one, and it is completed. own: not 0: waits for the one
+ * that covers this epoch, and for the work of its context alone (timeline->own). */
+bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search,
+			      uint64_t own);
 /* Waits until the epoch is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch);
