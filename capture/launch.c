@@ -307,15 +307,12 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
  * graph may move, or be gone, when this returns. */
 static void launch_uncount(const struct gcp_launch *launch)
 {
-	uint64_t epoch;
+	uint64_t epoch = gcp_pool_work_now(launch->graph->pool);
 
 	assert(gcp_in_progress(launch->graph) > 0);
 	assert(launch->graph->track == launch->track); /* X2 */
-	do { /* another end may write an older one between */
-		epoch = gcp_pool_work_now(launch->graph->pool);
-		atomic_store(&launch->graph->launched, epoch);
-		atomic_store(&launch->track->launched, epoch);
-	} while (epoch != gcp_pool_work_now(launch->graph->pool));
+	gcp_raise(&launch->graph->launched, epoch);
+	gcp_raise(&launch->track->launched, epoch);
 	atomic_fetch_add(&launch->track->ends, 1);
 	atomic_fetch_add(&launch->graph->ends, 1);
 }

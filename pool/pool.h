@@ -404,6 +404,17 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane);
 
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 
+/* For several writers. What a thread did before is seen by one that reads the value
+ * (acquire). */
+static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
+{
+	uint64_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+
+	while (__builtin_expect(value > seen, 0) &&
+	       !atomic_compare_exchange_weak(mark, &seen, value))
+		;
+}
+
 /* Work of the pool's context: a number for all that was submitted until now; whether it
  * is done (asks, and sets a fence if there is none; never waits); waits for it,
  * whatever captures forbid. */

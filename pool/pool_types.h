@@ -267,19 +267,6 @@ struct gcp_chain;
 struct gcp_depot;
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
 
-/* --- statistics ------------------------------------------------------------------ */
-
-/* For several writers. What a thread did before is seen by one that reads the value
- * (acquire). */
-static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
-{
-	uint64_t seen = atomic_load_explicit(mark, memory_order_relaxed);
-
-	while (__builtin_expect(value > seen, 0) &&
-	       !atomic_compare_exchange_weak(mark, &seen, value))
-		;
-}
-
 /* --- epochs, fences and limits: timeline/ ---------------------------------------- */
 
 struct gcp_timeline;

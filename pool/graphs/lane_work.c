@@ -7,7 +7,7 @@
 
 uint64_t gcp_pool_work_now(struct gcp_pool *pool)
 {
-	return gcp_timeline_stamp_behind_rmw(pool);
+	return gcp_timeline_stamp(pool);
 }
 
 bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment)
