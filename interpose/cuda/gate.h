@@ -36,7 +36,8 @@ struct gcp_gate {
 	/* A block is freed: noted, for the wake. False: it is not noted, and the call
 	 * waits as others do. */
 	bool (*free_later)(CUdeviceptr addr);
-	atomic_bool ends; /* the process does: no call waits any more */
+	/* The process does: no call waits any more. Also where it does not sleep. */
+	atomic_bool ends;
 	atomic_bool closed;
 	atomic_bool asleep;      /* and closed; written under sleep.c's lock */
 	_Atomic uint32_t inside; /* calls under way */

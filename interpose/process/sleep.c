@@ -537,9 +537,7 @@ static void process_ends(void)
 
 void gcp_sleep_start(void)
 {
-	if (gcp_process.options.wake == GCP_WAKE_OFF)
-		return;
-	if (atexit(process_ends) != 0)
+	if (atexit(process_ends) != 0 || gcp_process.options.wake == GCP_WAKE_OFF)
 		return;
 	gcp_process.special = true;
 	gcp_gate.begins = gcp_thread_watch;

@@ -288,22 +288,31 @@ static bool graphs_look(void)
 	return gcp_tracker_waiting(tracker) > 0 && gcp_tracker_look(tracker);
 }
 
-/* The launch is done. */
-static gcp_addr launched_elsewhere(void **ret_p)
+/* The capture ends with pinned memory that is freed; what it has captured is launched
+ * in another context, and is no more. */
+static void *pinned_run_elsewhere(void *graph)
 {
-	void *graph = begin(0), *exec;
-	gcp_addr addr = capture_alloc(64 * MIB);
+	void *exec, *p;
 
-	pools->driver.graphs_look = graphs_look;
-	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0,
-				  ret_p));
-	must_free(addr);
+	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0, &p));
 	end(0);
-	OK(gcp_pinned_free(pools, *ret_p));
+	OK(gcp_pinned_free(pools, p));
 	exec = made(7, graph, true);
 	launch_elsewhere(exec);
 	graph_destroy(graph);
 	holder_destroy(exec, true);
+	return p;
+}
+
+/* The launch is done. */
+static gcp_addr launched_elsewhere(void **ret_p)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(64 * MIB);
+
+	pools->driver.graphs_look = graphs_look;
+	must_free(addr);
+	*ret_p = pinned_run_elsewhere(graph);
 	cuda.launches_done = cuda.launches_latest;
 	assert_int_equal(gcp_tracker_waiting(tracker), 1);
 	return addr;
@@ -327,17 +336,11 @@ TEST(memory_launched_in_another_context_serves_before_new_is_taken)
  * meanwhile. */
 TEST(an_allocation_frees_no_pinned_memory_of_graphs)
 {
-	void *graph = begin(0), *exec, *p;
+	void *graph = begin(0);
 
 	pools->config.pinned_cache_limit = 0;
-	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0, &p));
 	must_free(capture_alloc(3 * MIB));
-	end(0);
-	OK(gcp_pinned_free(pools, p));
-	exec = made(7, graph, true);
-	launch_elsewhere(exec);
-	graph_destroy(graph);
-	holder_destroy(exec, true);
+	(void)pinned_run_elsewhere(graph);
 	cuda.launches_done = 1;
 	pools->driver.graphs_look = graphs_look;
 	must_free(capture_alloc(MIB));
@@ -350,15 +353,8 @@ TEST(an_allocation_frees_no_pinned_memory_of_graphs)
 /* Also of a graph that has no other memory. */
 TEST(pinned_memory_waits_for_launches_in_other_contexts)
 {
-	void *graph = begin(0), *exec, *p, *q, *r;
+	void *p = pinned_run_elsewhere(begin(0)), *q, *r;
 
-	OK(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), MIB, 0, &p));
-	end(0);
-	OK(gcp_pinned_free(pools, p));
-	exec = made(7, graph, true);
-	launch_elsewhere(exec);
-	graph_destroy(graph);
-	holder_destroy(exec, true);
 	gcp_tracker_collect(tracker);
 	OK(gcp_pinned_alloc(pool, MIB, 0, NULL, &q));
 	assert_ptr_not_equal(q, p);
