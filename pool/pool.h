@@ -644,9 +644,9 @@ int gcp_pools_device_max(struct gcp_pools *pools);
 /* --- pinned host memory ------------------------------------------------------ */
 
 /* Pools of pinned memory, pinned.c. A block belongs to the context that it was
- * allocated in, and goes with it. The CPU may write into a block at once, and any
- * context can address it, so a freed block is given out again only when all work
- * that any context of the process had when it was freed is completed.
+ * allocated in, and goes with it. The CPU may write into a block at once, so a freed
+ * block is given out again only when all work that its context had when it was freed is
+ * completed.
  *
  * These functions give -ENOSYS where pinned memory is not pooled: the driver has
  * no context fences, or the configuration says so. The caller then uses the real
