@@ -302,9 +302,9 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 
 /* --- their ends ----------------------------------------------------------------- */
 
-/* What is launched is behind the epoch that is open now. Not the one that is open when
- * it is asked for: that has later work, too, which may wait for the call that asks. The
- * graph may move, or be gone, when this returns. */
+/* The launch is behind the epoch that is open now, and not behind the one that is open
+ * when that is asked for: it has later work, too, which may wait for the call that
+ * asks. The graph may move, or be gone, when this returns. */
 static void launch_uncount(const struct gcp_launch *launch)
 {
 	uint64_t epoch = gcp_pool_work_now(launch->graph->pool);

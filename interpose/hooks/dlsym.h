@@ -17,7 +17,7 @@
 struct gcp_route {
 	void *to, *answer;
 };
-/* What gcp_call_routed keeps of a call: the parameters in registers and on the stack,
+/* A call, as gcp_call_routed keeps it: the parameters in registers and on the stack,
  * and the address to which it returns. */
 struct gcp_kept {
 #if defined(__x86_64__)

@@ -19,7 +19,7 @@
 #include "../ipc/ipc_imports.h"
 #include "hooks_memory.h"
 
-/* What programs are told of an address, where the driver would tell them otherwise: of
+/* Finds the answers for an address that the driver would answer otherwise: of
  * a block; or of memory that another process has opened to this one, with the context
  * in which it was opened, or of pinned memory, both without an id. -ENOENT: it is not
  * ours; -EINVAL: memory of the pool that the program does not have (any more). CUDA

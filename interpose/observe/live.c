@@ -209,7 +209,7 @@ static size_t snapshot_take(void *memory)
 
 static_assert(REPLY_MAX < BLOCKS_MAX * sizeof(struct gcp_live_block), "room for both");
 
-/* What is said goes into the reply. */
+/* The answer, or the error, goes into the reply. */
 static int request_serve(void)
 {
 	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,

@@ -4,8 +4,8 @@
  * files of this folder; nothing here locks or allocates.
  *
  *   JSON   one object on one line
- *   text   a line for each member; zeros are left out. What is in a line stands in it
- * as "name=value, name=value".
+ *   text   a line for each member; zeros are left out. A member with
+ *          several figures is a line of "name=value, name=value".
  */
 #ifndef GCP_INTERPOSE_WRITER_H
 #define GCP_INTERPOSE_WRITER_H

@@ -8,7 +8,7 @@
  * passes freely. Blocks wait in magazines, one for each class (cache.h); each carries
  * its epoch, so a cached block is no more ready than any other.
  *
- * What was freed in a stream waits for that stream, in bins by stream and size.
+ * Blocks freed in a stream wait for that stream, in bins by stream and size.
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
