@@ -3,8 +3,8 @@
  * pinned.c - the pool of pinned host memory: the way of an allocation, and of a free.
  *
  * How it differs from the pool of device memory (alloc.c): blocks are whole
- * allocations of the driver, each in a bucket of its size, and are ready only when
- * their epoch is completed.
+ * allocations of the driver, each in a bucket of its size, and are ready only when all
+ * work of their context up to their epoch is done.
  *
  * An allocation looks, from cheap to expensive:
  *   1. in its bucket, among what is completed      a lock, no driver

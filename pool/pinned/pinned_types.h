@@ -11,8 +11,8 @@
  * A block belongs to the context in which it was allocated, and plain cudaFreeHost
  * waits for the work of that context alone, whichever is current (measured). So a free
  * stamps the block with the open epoch of that context's pool, as of device memory. But
- * the block is used again only when the epoch is completed: the CPU writes into it at
- * once, and stands in no context's queue.
+ * the block is used again only when the work of that context up to the epoch is done:
+ * the CPU writes into it at once, and no barrier holds the CPU back.
  *
  * Where a rule lives:
  *   when may a freed block be used again?    fence.c, pinned_bucket.c

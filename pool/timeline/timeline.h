@@ -9,7 +9,8 @@
  * Rules of stamps and epochs (E6 to E8: struct gcp_timeline):
  *  E1 a free stamps its block with the open epoch, read behind a full memory fence
  *  E2 an epoch's fence is recorded after the epoch is closed, and covers no later one
- *  E3 a block is given out only when its epoch is ready; pinned memory, when completed
+ *  E3 a block is given out only when its epoch is ready; pinned memory, when all work
+ *     of its context up to that epoch is done
  *  E4 a block carries the youngest epoch of all parts that it is made of
  *  E5 of several frees of one block one succeeds
  */
@@ -38,7 +39,7 @@ int64_t gcp_timeline_filled(const struct gcp_timeline *timeline);
 bool gcp_timeline_is_held(const struct gcp_timeline *timeline);
 /* Whether the fence of `epoch` is done, as far as is known. */
 bool gcp_timeline_is_completed(const struct gcp_timeline *timeline, uint64_t epoch);
-/* The same of the work that the context does itself. */
+/* Returns true if the work of the context itself up to `epoch` is known to be done. */
 static inline bool gcp_timeline_is_own_completed(const struct gcp_timeline *timeline,
 						 uint64_t epoch)
 {
