@@ -30,19 +30,15 @@ static void roff_print(const char *text)
 static void option_print(const struct gcp_option *option,
 			 const struct gcp_options *defaults)
 {
-	char values[128], value[64];
-	struct gcp_text text;
+	GCP_TEXT(text, 64);
 
-	gcp_text_init(&text, values, sizeof(values));
-	gcp_option_show_bounds(option, &text);
-	gcp_text_init(&text, value, sizeof(value));
 	gcp_option_show_value(option, defaults, &text);
 	printf(".TP\n.BR %s = \"", option->name);
-	roff_print(values);
+	roff_print(option->values);
 	puts("\"");
 	roff_print(option->meaning);
 	fputs(".\nDefault: ", stdout);
-	roff_print(value);
+	roff_print(text.bytes);
 	puts(".");
 }
 

@@ -32,17 +32,6 @@ static int word_find(const char *words, const char *value)
 	return word_find_part(words, value, strlen(value));
 }
 
-static unsigned int word_count(const char *words)
-{
-	unsigned int count = 1;
-
-	while ((words = strchr(words, '|'))) {
-		words++;
-		count++;
-	}
-	return count;
-}
-
 /* 0: off, 1: on, -1: it is neither. */
 static int switch_find(const char *value)
 {
@@ -54,14 +43,14 @@ static int switch_find(const char *value)
 /* A choice can be switched if one of its words is "off" or "0". */
 static int choice_find(const struct gcp_option *option, const char *value)
 {
-	int word = word_find(option->choices, value), on = switch_find(value);
+	int word = word_find(option->values, value), on = switch_find(value);
 
 	if (word >= 0 || on < 0)
 		return word;
 	if (on)
-		return option->on[0] ? word_find(option->choices, option->on) : -1;
-	word = word_find(option->choices, "off");
-	return word < 0 ? word_find(option->choices, "0") : word;
+		return option->on[0] ? word_find(option->values, option->on) : -1;
+	word = word_find(option->values, "off");
+	return word < 0 ? word_find(option->values, "0") : word;
 }
 
 /* The number that the digits and a fraction say; moves *next behind it. Sizes are
@@ -96,25 +85,36 @@ static int suffix_parse(const char **next)
 	return 10 * (int)(suffix - suffixes + 1);
 }
 
-/* A count, or bytes: a fraction of K, M, G or T is cut to whole bytes. Moves *next
- * behind it. */
-static bool number_parse(const struct gcp_option *option, const char **next,
-			 uint64_t *ret_number)
+/* The next number of an option's bounds; moves *next behind it. 0: there is none. */
+static double bound_next(const char **next)
 {
 	double number;
+
+	(void)digits_parse(next, &number);
+	number *= (double)(UINT64_C(1) << suffix_parse(next));
+	*next += strspn(*next, " toby");
+	return number;
+}
+
+/* A count, or bytes: a fraction of K, M, G or T is cut to whole bytes. */
+static bool number_parse(const struct gcp_option *option, const char *value,
+			 uint64_t *ret_number)
+{
+	const char *bounds = option->values;
+	double min = bound_next(&bounds), max = bound_next(&bounds), number;
+	uint64_t multiple = (uint64_t)bound_next(&bounds);
 	int shift = 0;
 
-	if (!digits_parse(next, &number))
+	if (!digits_parse(&value, &number))
 		return false;
 	if (option->type != GCP_OPTION_COUNT)
-		shift = suffix_parse(next);
+		shift = suffix_parse(&value);
 	number *= (double)(UINT64_C(1) << shift);
-	if (number > (double)option->max)
+	if (*value || number < min || number > max)
 		return false;
 	*ret_number = (uint64_t)number;
 	return (shift > 0 || (double)*ret_number == number) &&
-	       *ret_number >= option->min &&
-	       *ret_number % (option->multiple ? option->multiple : 1) == 0;
+	       *ret_number % (multiple ? multiple : 1) == 0;
 }
 
 uint64_t gcp_host_memory(void)
@@ -134,17 +134,11 @@ static bool share_parse(const struct gcp_option *option, const char *value,
 	if (!digits_parse(&value, &number) || strcmp(value, "%") != 0 || number > 100)
 		return false;
 	hundredths = (uint64_t)(number * 100 + 0.5);
-	if (hundredths == 0 && option->min > 0)
-		return false;
-	if (hundredths == 0)
-		*ret_limit = 0;
-	else if (option->share_of == GCP_SHARE_DEVICE)
-		*ret_limit = GCP_LIMIT_SHARES + hundredths;
-	else
+	if (option->share_of == GCP_SHARE_HOST)
 		*ret_limit = gcp_host_memory() / 10000 * hundredths;
-	if (option->share_of == GCP_SHARE_HOST && *ret_limit > option->max)
-		*ret_limit = option->max;
-	return *ret_limit >= option->min;
+	else
+		*ret_limit = hundredths ? GCP_LIMIT_SHARES + hundredths : 0;
+	return *ret_limit > 0 || option->values[0] == '0';
 }
 
 static bool limit_parse(const struct gcp_option *option, const char *value,
@@ -156,13 +150,14 @@ static bool limit_parse(const struct gcp_option *option, const char *value,
 	}
 	if (strchr(value, '%'))
 		return share_parse(option, value, ret_limit);
-	return number_parse(option, &value, ret_limit) && !*value;
+	return number_parse(option, value, ret_limit);
 }
 
 static bool set_parse(const struct gcp_option *option, const char *value,
 		      uint64_t *ret_bits)
 {
-	uint64_t all = (UINT64_C(1) << word_count(option->choices)) - 1, bits = 0;
+	int all = word_find(option->values, "all");
+	uint64_t bits = 0;
 
 	if (switch_find(value) == 0) { /* off */
 		*ret_bits = 0;
@@ -170,11 +165,11 @@ static bool set_parse(const struct gcp_option *option, const char *value,
 	}
 	for (;; value++) {
 		size_t length = strcspn(value, ",");
-		int word = word_find_part(option->choices, value, length);
+		int word = word_find_part(option->values, value, length);
 
-		if (word < 0 && word_find_part("all", value, length) < 0)
+		if (word < 0)
 			return false;
-		bits |= word < 0 ? all : UINT64_C(1) << word;
+		bits |= (UINT64_C(1) << word) - (word == all);
 		value += length;
 		if (!*value)
 			break;
@@ -202,7 +197,7 @@ static bool value_number(const struct gcp_option *option, const char *value,
 		*ret_number = 0;
 		return (option->nothing[0] &&
 			strcasecmp(option->nothing, value) == 0) ||
-		       (number_parse(option, &value, ret_number) && !*value);
+		       number_parse(option, value, ret_number);
 	}
 }
 
@@ -215,6 +210,7 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 {
 	char *field = (char *)options + option->offset;
 	bool text = option->type == GCP_OPTION_TEXT;
+	char *given = options->given[option - gcp_option_table];
 	uint64_t number;
 
 	if (text ? strlen(value) >= option->size
@@ -224,6 +220,7 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 		strcpy(field, value);
 	else
 		memcpy(field, &number, option->size);
+	strncpy(given, value, sizeof(options->given[0]) - 1);
 	return true;
 }
 
@@ -255,8 +252,8 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_text_add(&instead, "using the default (");
 	gcp_option_show_value(option, &defaults, &instead);
 	gcp_text_add(&instead, ")");
-	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
-	gcp_option_show_bounds(option, &text);
+	gcp_text_add(&text, "%s=%.100s is wrong, it must be %s", option->name, value,
+		     option->values);
 	complaint_add(parse, &text, instead.bytes);
 }
 

@@ -22,6 +22,8 @@ enum gcp_stats_format {
 	GCP_STATS_JSON,
 };
 
+enum { GCP_OPTIONS_MAX = 40 };
+
 struct gcp_options {
 	enum gcp_mode mode;
 	struct gcp_config pool;
@@ -42,6 +44,9 @@ struct gcp_options {
 	uint32_t trace_frames;
 	uint64_t spill; /* spill.c: bytes */
 	bool strict;
+	/* Numbers and sets as the environment writes them, by row of the table; empty:
+	 * the default. */
+	char given[GCP_OPTIONS_MAX][24];
 };
 
 /* Reads the environment (all defaults when the program runs with more rights
@@ -72,12 +77,13 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 void gcp_options_default(struct gcp_options *options);
 
 enum gcp_option_type {
-	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
+	GCP_OPTION_CHOICE, /* one of `values`; its index is stored */
 	GCP_OPTION_COUNT,
 	GCP_OPTION_BYTES, /* K M G T: powers of 1024; 1.5G */
 	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */
 	GCP_OPTION_TEXT,
-	GCP_OPTION_SET, /* some of `choices`, with commas between, or all; a bit each */
+	GCP_OPTION_SET, /* some of `values`, with commas between; a bit each. The last:
+			   all */
 };
 
 /* What a LIMIT in percent is a share of. */
@@ -89,14 +95,15 @@ struct gcp_option {
 	char name[32];     /* of the environment variable */
 	char meaning[156]; /* one line */
 	enum gcp_option_type type;
-	size_t offset;           /* of the field in struct gcp_options */
-	size_t size;             /* of the field, in bytes */
-	uint64_t min, max;       /* COUNT, BYTES, LIMIT */
-	uint64_t multiple;       /* BYTES: of this; 0: of 1 */
-	char choices[28];        /* CHOICE, SET: "pool|off" */
+	size_t offset; /* of the field in struct gcp_options */
+	size_t size;   /* of the field, in bytes */
+	/* CHOICE, SET: "pool|off"; COUNT, BYTES, LIMIT: "8M to 16G", with " by 1M" for
+	 * multiples of that. People read it, too. */
+	char values[28];
+	char standard[8];        /* COUNT, BYTES, LIMIT, SET: the default */
 	char on[8];              /* CHOICE: of these, what 1, yes, on and true mean */
 	enum gcp_share share_of; /* LIMIT */
-	char nothing[12];        /* how 0 or "" is shown: "never", "stderr" */
+	char nothing[12];        /* a word for 0 or "": "never", "stderr" */
 };
 
 /* First those of users, then those that only tests set (GCPOOL_TEST_...). */
@@ -105,10 +112,9 @@ extern const size_t gcp_option_count, gcp_option_all_count;
 
 /* --- as people read them: options_show.c ------------------------------------------ */
 
-/* The field of `option` in `options`, its bounds, as people write them. */
+/* The value of `option` in `options`, as people write it. */
 void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text);
-void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text);
 
 /* All rows, aligned, as `gcpool --options` prints them. */
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text);

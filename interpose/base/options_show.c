@@ -8,115 +8,26 @@
 #include "../gcpool.h"
 #include "options.h"
 
-static void choice_show(const char *choices, uint64_t index, struct gcp_text *text)
-{
-	while (index-- > 0)
-		choices += strcspn(choices, "|") + 1;
-	gcp_text_add(text, "%.*s", (int)strcspn(choices, "|"), choices);
-}
-
-static void set_show(const struct gcp_option *option, uint64_t bits,
-		     struct gcp_text *text)
-{
-	const char *between = "";
-
-	if (bits == 0)
-		gcp_text_add(text, "%s", option->nothing);
-	for (uint64_t i = 0; bits >> i; i++)
-		if (bits >> i & 1) {
-			gcp_text_add(text, "%s", between);
-			choice_show(option->choices, i, text);
-			between = ",";
-		}
-}
-
-/* With the largest suffix that keeps it exact. */
-static void bytes_show(uint64_t bytes, struct gcp_text *text)
-{
-	static const char suffixes[] = "\0KMGT";
-	size_t i = 0;
-
-	for (; bytes > 0 && bytes % 1024 == 0 && i < 4; i++)
-		bytes /= 1024;
-	gcp_text_add(text, "%llu%.*s", (unsigned long long)bytes, i > 0, &suffixes[i]);
-}
-
-static void limit_show(uint64_t limit, struct gcp_text *text)
-{
-	unsigned int hundredths = (unsigned int)(limit - GCP_LIMIT_SHARES);
-
-	if (limit == GCP_LIMIT_NONE)
-		gcp_text_add(text, "none");
-	else if (limit < GCP_LIMIT_SHARES)
-		bytes_show(limit, text);
-	else if (hundredths % 100 == 0)
-		gcp_text_add(text, "%u%%", hundredths / 100);
-	else
-		gcp_text_add(text, "%u.%02u%%", hundredths / 100, hundredths % 100);
-}
-
 void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text)
 {
 	const char *field = (const char *)options + option->offset;
-	uint64_t number = 0;
+	const char *given = options->given[option - gcp_option_table];
+	const char *words = option->values;
+	uint64_t index = 0;
 
-	if (option->size <= sizeof(number))
-		memcpy(&number, field, option->size);
-	switch (option->type) {
-	case GCP_OPTION_CHOICE:
-		choice_show(option->choices, number, text);
-		return;
-	case GCP_OPTION_COUNT:
-	case GCP_OPTION_BYTES:
-		if (number == 0 && option->nothing[0])
-			gcp_text_add(text, "%s", option->nothing);
-		else if (option->type == GCP_OPTION_COUNT)
-			gcp_text_add(text, "%llu", (unsigned long long)number);
-		else
-			bytes_show(number, text);
-		return;
-	case GCP_OPTION_LIMIT:
-		limit_show(number, text);
-		return;
-	case GCP_OPTION_SET:
-		set_show(option, number, text);
-		return;
-	case GCP_OPTION_TEXT:
+	if (option->type == GCP_OPTION_TEXT) {
 		gcp_text_add(text, "%s", field[0] ? field : option->nothing);
 		return;
 	}
-}
-
-void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text)
-{
-	switch (option->type) {
-	case GCP_OPTION_CHOICE:
-		gcp_text_add(text, "%s", option->choices);
-		return;
-	case GCP_OPTION_SET:
-		gcp_text_add(text, "some of %s, or all", option->choices);
-		return;
-	case GCP_OPTION_COUNT:
-		gcp_text_add(text, "%llu to %llu", (unsigned long long)option->min,
-			     (unsigned long long)option->max);
-		return;
-	case GCP_OPTION_BYTES:
-	case GCP_OPTION_LIMIT:
-		break;
-	case GCP_OPTION_TEXT:
-		gcp_text_add(text, "a path");
+	if (option->type != GCP_OPTION_CHOICE) {
+		gcp_text_add(text, "%s", given[0] ? given : option->standard);
 		return;
 	}
-	bytes_show(option->min, text);
-	gcp_text_add(text, " to ");
-	bytes_show(option->max, text);
-	if (option->multiple) {
-		gcp_text_add(text, " by ");
-		bytes_show(option->multiple, text);
-	}
-	if (option->type == GCP_OPTION_LIMIT)
-		gcp_text_add(text, ", N%%, none");
+	memcpy(&index, field, option->size);
+	while (index-- > 0)
+		words += strcspn(words, "|") + 1;
+	gcp_text_add(text, "%.*s", (int)strcspn(words, "|"), words);
 }
 
 /* --- the table of options ----------------------------------------------------- */
@@ -141,10 +52,9 @@ void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 
 		gcp_option_show_value(option, &defaults, &standard);
 		gcp_option_show_value(option, options, &now);
-		gcp_text_add(text, "%c %-23s  %-8s  %s\n      [",
+		gcp_text_add(text, "%c %-23s  %-8s  %s\n      [%s]\n      %s\n",
 			     strcmp(standard.bytes, now.bytes) != 0 ? '*' : ' ',
-			     option->name, standard.bytes, now.bytes);
-		gcp_option_show_bounds(option, text);
-		gcp_text_add(text, "]\n      %s\n", option->meaning);
+			     option->name, standard.bytes, now.bytes, option->values,
+			     option->meaning);
 	}
 }

@@ -22,16 +22,12 @@ int main(void)
 	puts("| variable | values | default | meaning |\n|---|---|---|---|");
 	for (size_t i = 0; i < gcp_option_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
-		char values[128], value[64];
-		struct gcp_text text;
+		GCP_TEXT(text, 64);
 
-		gcp_text_init(&text, values, sizeof(values));
-		gcp_option_show_bounds(option, &text);
-		gcp_text_init(&text, value, sizeof(value));
 		gcp_option_show_value(option, &defaults, &text);
 		printf("| `%s` | ", option->name);
-		cell_print(values);
-		printf(" | %s | ", value);
+		cell_print(option->values);
+		printf(" | %s | ", text.bytes);
 		cell_print(option->meaning);
 		puts(" |");
 	}
