@@ -112,9 +112,7 @@ static inline int gcp_file_stat(int fd, struct stat *ret_about)
 int gcp_text_put(const struct gcp_text *text, const char *pattern);
 
 /* All other files that the library makes or opens for writing. Close-on-exec, above
- * descriptor 2, without waiting. In a directory that all users may write a
- * symbolic link (ELOOP) and a file of another user, or with another name (EPERM), are
- * refused. */
+ * descriptor 2, without waiting. */
 int gcp_path_open(const char *path, int flags, mode_t mode);
 
 /* Adds `pattern` with %p replaced by the process id; a relative one behind the

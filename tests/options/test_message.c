@@ -146,35 +146,6 @@ TEST(a_file_takes_no_descriptor_of_the_program)
 	assert_true(gcp_file_open("") >= 2);
 }
 
-/* A directory that all users may write, and in it the names `own` and `other`: a file
- * of ours, and a link to it. */
-CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
-{
-	char place[] = "/tmp/gcpool-test-XXXXXX", own[64], other[64];
-	int fd;
-
-	assert_non_null(mkdtemp(place));
-	snprintf(own, sizeof(own), "%s/own", place);
-	snprintf(other, sizeof(other), "%s/other", place);
-	fd = gcp_path_open(own, O_WRONLY | O_CREAT, 0600);
-	assert_true(fd >= 0);
-	close(fd);
-	OK(symlink(own, other));
-	fd = gcp_path_open(other, O_WRONLY, 0); /* the user's own directory */
-	assert_true(fd >= 0);
-	close(fd);
-	OK(chmod(place, 01777));
-	assert_int_equal(gcp_path_open(other, O_WRONLY, 0), -1);
-	assert_int_equal(errno, ELOOP);
-	fd = gcp_path_open(own, O_WRONLY, 0);
-	assert_true(fd >= 0);
-	close(fd);
-	OK(unlink(other), link(own, other));
-	assert_int_equal(gcp_path_open(other, O_WRONLY, 0), -1);
-	assert_int_equal(errno, EPERM);
-	OK(unlink(own), unlink(other), rmdir(place));
-}
-
 /* --- a stderr that does not block ---------------------------------------------- */
 
 /* A pipe in which no byte has room, and whose writing end does not block. */
