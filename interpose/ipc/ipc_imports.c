@@ -11,9 +11,9 @@
  * What the parts hold beside the block is reachable, too, as what lies beside a block
  * in a driver allocation is on plain CUDA.
  *
- * There is one connection to each process that was asked and lives. asking_lock is held
- * while the other process is asked. Its thread that answers takes no lock that is held
- * over such a call there, so two processes can open each other's memory.
+ * There is one connection to each process of which something is open. asking_lock is
+ * held while the other process is asked. Its thread that answers takes no lock that is
+ * held over such a call there, so two processes can open each other's memory.
  */
 #include "ipc_imports.h"
 #include <stdlib.h>
@@ -70,23 +70,6 @@ static LIST_HEAD(, ordinary) ordinaries; /* guarded by imports_lock */
 
 /* --- the other process ----------------------------------------------------------- */
 
-/* Those that nothing is open by: of processes that have ended, or that were of no use.
- */
-static void links_clean(void)
-{
-	gcp_assert_held(GCP_RANK_ASKING);
-	struct link *link, *next;
-
-	for (link = LIST_FIRST(&links); link; link = next) {
-		next = LIST_NEXT(link, entry);
-		if (link->users > 0 || !(link->broken || gcp_ipc_is_ready(link->fd)))
-			continue;
-		LIST_REMOVE(link, entry);
-		close(link->fd);
-		free(link);
-	}
-}
-
 static bool is_to(const struct link *link, const struct gcp_ipc_handle *handle)
 {
 	return memcmp(&link->process, &handle->process, sizeof(link->process)) == 0;
@@ -98,30 +81,37 @@ static CUresult link_get(const struct gcp_ipc_handle *handle, long deadline,
 	gcp_assert_held(GCP_RANK_ASKING);
 	CUresult result;
 	struct link *link;
-	int pair[2];
 
 	LIST_FOREACH (link, &links, entry)
-		if (!link->broken && is_to(link, handle))
-			break;
-	*ret_link = link;
-	if (link)
-		return CUDA_SUCCESS;
-	if (!gcp_ipc_pair(&handle->process, pair))
-		return CUDA_ERROR_OPERATING_SYSTEM;
+		if (!link->broken && is_to(link, handle)) {
+			link->users++;
+			*ret_link = link;
+			return CUDA_SUCCESS;
+		}
 	*ret_link = link = calloc(1, sizeof(*link));
-	result = link ? gcp_ipc_knock(&handle->process, pair[1], deadline)
+	result = link ? gcp_ipc_connect(&handle->process, deadline, &link->fd)
 		      : CUDA_ERROR_OUT_OF_MEMORY;
-	close(pair[1]);
 	if (result != CUDA_SUCCESS) {
-		close(pair[0]);
 		free(link);
 		return result;
 	}
-	assert(pair[0] >= 0 && pair[0] != pair[1]);
+	assert(link->fd >= 0);
 	link->process = handle->process;
-	link->fd = pair[0];
+	link->users = 1;
 	LIST_INSERT_HEAD(&links, link, entry);
 	return CUDA_SUCCESS;
+}
+
+/* The connection of one that is closed, or was refused. */
+static void link_put(struct link *link)
+{
+	gcp_assert_held(GCP_RANK_ASKING);
+	assert(link->users > 0);
+	if (--link->users > 0)
+		return;
+	LIST_REMOVE(link, entry);
+	close(link->fd);
+	free(link);
 }
 
 /* Waits until there is room, but not where that was in vain before. False: in vain. */
@@ -137,7 +127,7 @@ static bool request_send(struct import *import, enum gcp_ipc_op op, long deadlin
 	return !link->broken;
 }
 
-static CUresult import_ask(struct import *import, enum gcp_ipc_op op, long deadline,
+static CUresult import_ask(struct import *import, long deadline,
 			   struct gcp_ipc_answer *answer, int *fds,
 			   unsigned int *ret_count)
 {
@@ -145,7 +135,7 @@ static CUresult import_ask(struct import *import, enum gcp_ipc_op op, long deadl
 	struct link *link = import->link;
 	enum gcp_ipc_got got = GCP_IPC_ENDED;
 
-	if (request_send(import, op, deadline))
+	if (request_send(import, GCP_IPC_OPEN, deadline))
 		got = gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count,
 				      deadline);
 	if (got == GCP_IPC_MESSAGE && answer->reply == link->process.reply)
@@ -229,14 +219,17 @@ static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *a
 	return result;
 }
 
-static CUresult import_unmap(const struct import *import)
+/* The other process has it back. */
+static void import_unmap(struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	assert(import->mapped <= import->span || !import->base);
 	if (import->mapped > 0)
 		(void)gcp_real.cuMemUnmap(import->base, import->mapped);
-	return import->base ? gcp_real.cuMemAddressFree(import->base, import->span)
-			    : CUDA_SUCCESS;
+	if (import->base)
+		(void)gcp_real.cuMemAddressFree(import->base, import->span);
+	(void)request_send(import, GCP_IPC_CLOSE, gcp_ipc_deadline(GCP_IPC_ROOM_MS));
+	link_put(import->link);
 }
 
 /* Asks for all parts, the first of which begins before the block. */
@@ -244,7 +237,6 @@ static CUresult import_map(struct import *import, long deadline)
 {
 	gcp_assert_held(GCP_RANK_ASKING);
 	struct gcp_ipc_request *request = &import->request;
-	enum gcp_ipc_op op = GCP_IPC_OPEN;
 	struct gcp_ipc_answer answer;
 	int fds[GCP_IPC_PARTS];
 	unsigned int count;
@@ -252,10 +244,9 @@ static CUresult import_map(struct import *import, long deadline)
 
 	request->from = request->addr;
 	do {
-		result = import_ask(import, op, deadline, &answer, fds, &count);
+		result = import_ask(import, deadline, &answer, fds, &count);
 		if (result == CUDA_SUCCESS)
 			result = answer_map(import, &answer, fds, count);
-		op = GCP_IPC_MORE;
 		request->from =
 		    request->addr + import->mapped + import->base - import->info.ptr;
 	} while (result == CUDA_SUCCESS && import->mapped < import->span);
@@ -294,12 +285,8 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 		return result;
 	import->base = import->mapped = 0;
 	result = import_map(import, deadline);
-	if (result == CUDA_SUCCESS) {
-		import->link->users++;
-		return CUDA_SUCCESS;
-	}
-	(void)import_unmap(import);
-	(void)request_send(import, GCP_IPC_CLOSE, gcp_ipc_deadline(GCP_IPC_ROOM_MS));
+	if (result != CUDA_SUCCESS)
+		import_unmap(import);
 	return result;
 }
 
@@ -316,7 +303,6 @@ static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *
 		   (CUresult)ENDED &&
 	       gcp_ipc_deadline(0) < again)
 		gcp_sleep(PAUSE_NS);
-	links_clean();
 	return result == (CUresult)ENDED ? CUDA_ERROR_OPERATING_SYSTEM : result;
 }
 
@@ -418,10 +404,7 @@ static void import_end(struct import *import)
 	LIST_REMOVE(import, entry);
 	gcp_mutex_unlock(&imports_lock);
 	atomic_fetch_sub(&imports_count, 1);
-	(void)GCP_WITHIN(NULL, import_unmap(import));
-	(void)request_send(import, GCP_IPC_CLOSE, gcp_ipc_deadline(GCP_IPC_ROOM_MS));
-	assert(import->link->users > 0);
-	import->link->users--;
+	(void)GCP_WITHIN(NULL, (import_unmap(import), CUDA_SUCCESS));
 	free(import);
 }
 

@@ -86,11 +86,6 @@ static bool fd_wait(int fd, short events, long deadline)
 	return ready == 1;
 }
 
-bool gcp_ipc_is_ready(int fd)
-{
-	return fd_wait(fd, POLLIN, GCP_IPC_NO_WAIT);
-}
-
 /* Aligned as a header of control data. */
 union control {
 	struct cmsghdr header;
@@ -246,32 +241,33 @@ int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, int *ret_
 	return -1;
 }
 
-bool gcp_ipc_pair(const struct gcp_ipc_process *process, int ret_pair[2])
-{
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0)
-		return false;
-	if (guard(ret_pair[0], process->reply))
-		return true;
-	close(ret_pair[0]);
-	close(ret_pair[1]);
-	return false;
-}
-
-CUresult gcp_ipc_knock(const struct gcp_ipc_process *process, int end, long deadline)
+CUresult gcp_ipc_connect(const struct gcp_ipc_process *process, long deadline,
+			 int *ret_fd)
 {
 	struct sockaddr_un address;
 	socklen_t size = address_of(process->name, &address);
-	int door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	int fds[2] = {end, (int)syscall(SYS_pidfd_open, getpid(), 0)};
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = CUDA_ERROR_OPERATING_SYSTEM;
+	int door, pair[2], fds[2];
 
-	if (door < 0 || (fds[1] < 0 && errno == EMFILE))
-		result = CUDA_ERROR_OPERATING_SYSTEM;
-	else if (connect(door, (struct sockaddr *)&address, size) != 0 ||
-		 !gcp_ipc_send(door, &process->key, sizeof(process->key), fds,
-			       fds[1] < 0 ? 1 : 2, deadline))
-		result = errno == ECONNREFUSED ? CUDA_ERROR_INVALID_HANDLE
-					       : CUDA_ERROR_OPERATING_SYSTEM;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return result;
+	door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	fds[0] = pair[1];
+	fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (door >= 0 && (fds[1] >= 0 || errno != EMFILE) &&
+	    guard(pair[0], process->reply)) {
+		if (connect(door, (struct sockaddr *)&address, size) == 0 &&
+		    gcp_ipc_send(door, &process->key, sizeof(process->key), fds,
+				 fds[1] < 0 ? 1 : 2, deadline))
+			result = CUDA_SUCCESS;
+		else if (errno == ECONNREFUSED)
+			result = CUDA_ERROR_INVALID_HANDLE;
+	}
+	if (result == CUDA_SUCCESS)
+		*ret_fd = pair[0];
+	else
+		close(pair[0]);
+	close(pair[1]);
 	close(fds[1]);
 	close(door);
 	return result;

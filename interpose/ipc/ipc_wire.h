@@ -55,8 +55,8 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 /* --- messages ------------------------------------------------------------------- */
 
 enum gcp_ipc_op {
-	GCP_IPC_OPEN = 1, /* the block is open until closed; answers as GCP_IPC_MORE */
-	GCP_IPC_MORE,     /* the parts of what is open, from address `from` on */
+	GCP_IPC_OPEN = 1, /* the block is open until closed, and its parts from address
+			   * `from` on are the answer */
 	GCP_IPC_CLOSE,    /* no answer; nothing happens if it is not open */
 };
 
@@ -89,11 +89,11 @@ int gcp_ipc_door_open(const struct gcp_ipc_process *process);
  * Never waits. */
 int gcp_ipc_door_take(int door, const struct gcp_ipc_process *process, int *ret_end);
 
-/* A pair of sockets for a connection to that process, of which [1] is for its door. */
-bool gcp_ipc_pair(const struct gcp_ipc_process *process, int ret_pair[2]);
-/* Sends it there. Waits for room, until the deadline at most. INVALID_HANDLE: there is
- * no such door, as CUDA says when the process is gone (measured). */
-CUresult gcp_ipc_knock(const struct gcp_ipc_process *process, int end, long deadline);
+/* Makes a connection to that process: one end of a pair of sockets, of which the other
+ * goes to its door. Waits for room there, until the deadline at most. INVALID_HANDLE:
+ * there is no such door, as CUDA says when the process is gone (measured). */
+CUresult gcp_ipc_connect(const struct gcp_ipc_process *process, long deadline,
+			 int *ret_fd);
 
 /* When a wait of that many ms that begins now ends. */
 long gcp_ipc_deadline(long ms);
@@ -110,8 +110,5 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 enum gcp_ipc_got { GCP_IPC_MESSAGE, GCP_IPC_NOTHING, GCP_IPC_ENDED, GCP_IPC_WRONG };
 enum gcp_ipc_got gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 				 unsigned int *ret_count, long deadline);
-
-/* Returns true if the other end has ended, or a message has come. Never waits. */
-bool gcp_ipc_is_ready(int fd);
 
 #endif

@@ -79,16 +79,12 @@ __attribute__((unused)) static CUresult opened_by(CUipcMemHandle handle,
 /* A connection to the exporter of a handle; -1: it has no door. */
 __attribute__((unused)) static int connected(const struct gcp_ipc_handle *handle)
 {
-	int pair[2];
-	CUresult result;
+	int fd;
 
-	must(gcp_ipc_pair(&handle->process, pair), "no pair");
-	result = gcp_ipc_knock(&handle->process, pair[1], gcp_ipc_deadline(20 * 1000));
-	close(pair[1]);
-	if (result == CUDA_SUCCESS)
-		return pair[0];
-	close(pair[0]);
-	return -1;
+	return gcp_ipc_connect(&handle->process, gcp_ipc_deadline(20 * 1000), &fd) ==
+		       CUDA_SUCCESS
+		   ? fd
+		   : -1;
 }
 
 __attribute__((unused)) static struct gcp_ipc_handle handle_of(CUdeviceptr p)
