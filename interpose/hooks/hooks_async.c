@@ -139,8 +139,6 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 			   size_t bytes, struct gcp_stream_order *order,
 			   gcp_addr *ret_addr)
 {
-	struct gcp_tries tries = {
-	    .served = true, .pool = ref->pool, .bytes = bytes, .async = true};
 	int result = gcp_thread_take_refusal();
 
 	assert(ref->pool && (!order->stream || order->stream == ref->id)); /* U1 */
@@ -148,10 +146,9 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
 	assert(result != 0 || *ret_addr);
-	while (gcp_again(&tries, (CUresult)result))
-		result =
-		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
-	return gcp_memory_or_spilled(&tries, result, ret_addr);
+	return result ? gcp_memory_alloc_again(ref->pool, bytes, stream, order, result,
+					       ret_addr)
+		      : 0;
 }
 
 static CUresult alloc_served(const struct alloc_call *call,

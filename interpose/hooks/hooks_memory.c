@@ -74,7 +74,8 @@ static inline CUresult memory_alloc(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 	if (__builtin_expect(!result, 1)) {
 		result = gcp_memory_try(pool, bytes, &addr);
 		if (__builtin_expect(result != 0, 0))
-			result = gcp_memory_alloc_again(pool, bytes, result, &addr);
+			result = gcp_memory_alloc_again(pool, bytes, NULL, NULL, result,
+							&addr);
 	}
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes, result);
@@ -196,17 +197,24 @@ static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device,
 		   : GCP_RELIEF_NONE;
 }
 
-int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
+int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, CUstream stream,
+			   struct gcp_stream_order *order, int result,
 			   gcp_addr *ret_addr)
 {
-	struct gcp_tries tries = {.served = true, .pool = pool, .bytes = bytes};
+	struct gcp_tries tries = {
+	    .served = true, .pool = pool, .bytes = bytes, .async = order != NULL};
 
+	assert(result != 0 && (pool || result < 0));
 	/* The pool has seen what others gave before. */
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		(void)gcp_search_others(gcp_process.pools, &tries.search);
 	while (gcp_again(&tries, (CUresult)result))
-		result = gcp_memory_try(pool, bytes, ret_addr);
-	return gcp_memory_or_spilled(&tries, result, ret_addr);
+		result = order ? gcp_observe_alloc_async(pool, bytes, stream, order,
+							 ret_addr)
+			       : gcp_memory_try(pool, bytes, ret_addr);
+	if (tries.spilled)
+		*ret_addr = tries.spilled;
+	return tries.spilled ? 0 : result;
 }
 
 /* The hooks on functions that create memory of other kinds:

@@ -38,15 +38,6 @@ struct gcp_tries {
 	    others; /* because graphs that share, or other threads, gave some back */
 };
 
-static inline int gcp_memory_or_spilled(const struct gcp_tries *tries, int result,
-					gcp_addr *ret_addr)
-{
-	if (!tries->spilled)
-		return result;
-	*ret_addr = tries->spilled;
-	return 0;
-}
-
 /* Returns the code that the program gets for an allocation with `result`. Stores the
  * address; says that memory is out. */
 static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *ret_ptr,
@@ -60,8 +51,10 @@ static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *
 	return (CUresult)result;
 }
 
-/* After a first try that gave `result`: another one where that found no memory. */
-int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
+/* After a first try that gave `result`: another one where that found no memory. order:
+ * of stream-ordered memory, for `stream`; or NULL. */
+int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, CUstream stream,
+			   struct gcp_stream_order *order, int result,
 			   gcp_addr *ret_addr);
 
 /* Makes a call for memory that passes through, again while memory may come back. key

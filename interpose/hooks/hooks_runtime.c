@@ -127,8 +127,8 @@ static inline bool code_is_patched(const struct gcp_code *code, const void *entr
 static __attribute__((noinline)) int runtime_alloc_again(void **ret_ptr, size_t bytes,
 							 int result)
 {
-	result =
-	    gcp_memory_alloc_again(gcp_thread.pool, bytes, result, (gcp_addr *)ret_ptr);
+	result = gcp_memory_alloc_again(gcp_thread.pool, bytes, NULL, NULL, result,
+					(gcp_addr *)ret_ptr);
 	gcp_thread.runtime_refused = result > 0 ? result : 0;
 	return result == 0 ? GCP_CUDART_SUCCESS : -1;
 }
