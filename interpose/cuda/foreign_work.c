@@ -26,7 +26,7 @@ struct foreign {
 };
 
 static struct foreign *oldest, **youngest = &oldest; /* the queue */
-static unsigned length, sweep_at = SWEPT_LEAST;      /* of the queue */
+static unsigned length;                              /* of the queue */
 
 /* Written under the lock. */
 static _Atomic(uint64_t) latest;                     /* number given */
@@ -77,23 +77,12 @@ static CUresult foreign_query(const struct foreign *work)
 		   : CUDA_SUCCESS;
 }
 
-/* So that they do not become more where hardly anything is freed: all, whenever they
- * are twice as many as were left. */
+/* So that they do not become more where hardly anything is freed. */
 static void foreign_sweep(void)
 {
-	struct foreign **link = &oldest;
-
 	GCP_LOCKED(&gcp_contexts_lock);
-	assert(sweep_at >= SWEPT_LEAST);
-	if (length < sweep_at)
-		return;
-	while (*link) {
-		if (foreign_query(*link) == CUDA_SUCCESS)
-			foreign_remove(link);
-		else
-			link = &(*link)->next;
-	}
-	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
+	while (length >= SWEPT_LEAST && foreign_query(oldest) == CUDA_SUCCESS)
+		foreign_remove(&oldest);
 }
 
 static void foreign_publish(struct foreign *work)
