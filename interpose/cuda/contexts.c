@@ -60,7 +60,7 @@ static const struct gcp_context_observer *observer;
 static struct gcp_context contexts[CONTEXTS_MAX];
 _Atomic int gcp_context_count;
 static int device_count = -1; /* unknown yet */
-static atomic_int unjoined_count;
+static atomic_bool any_unjoined;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
 static struct {
 	bool moving; /* a thread retains or releases it: */
@@ -134,14 +134,12 @@ static CUcontext contexts_unjoined(CUcontext joined)
 
 	GCP_LOCKED(&gcp_contexts_lock);
 	for (int i = 0; i < gcp_context_count; i++) {
-		if (contexts[i].unjoined && contexts[i].handle == joined) {
-			contexts[i].unjoined = false;
-			assert(atomic_load(&unjoined_count) > 0);
-			atomic_fetch_sub(&unjoined_count, 1);
-		} else if (contexts[i].unjoined && !next) {
+		contexts[i].unjoined &= contexts[i].handle != joined;
+		if (contexts[i].unjoined && !next)
 			next = contexts[i].handle;
-		}
 	}
+	assert(!next || next != joined);
+	atomic_store(&any_unjoined, next != NULL);
 	return next;
 }
 
@@ -149,7 +147,7 @@ static void contexts_join_late(void)
 {
 	CUcontext ctx = NULL;
 
-	if (atomic_load_explicit(&unjoined_count, memory_order_acquire))
+	if (atomic_load_explicit(&any_unjoined, memory_order_acquire))
 		while ((ctx = contexts_unjoined(ctx)))
 			observer->joined(ctx);
 }
@@ -241,7 +239,7 @@ static struct gcp_context *primary_find(CUdevice device)
 		if (!context)
 			return NULL;
 		context->unjoined = true;
-		atomic_fetch_add(&unjoined_count, 1);
+		atomic_store(&any_unjoined, true);
 	}
 	context->kind = GCP_CONTEXT_PRIMARY;
 	context->device = device;
@@ -535,9 +533,6 @@ static void contexts_remove(struct gcp_context *context)
 	for (struct spare *one; (one = SLIST_FIRST(&context->events)); free(one))
 		SLIST_REMOVE_HEAD(&context->events, entry);
 	assert(context >= contexts && context < contexts + gcp_context_count);
-	if (context->unjoined)
-		atomic_fetch_sub(&unjoined_count, 1);
-	assert(atomic_load(&unjoined_count) >= 0);
 	*context = contexts[--gcp_context_count];
 	contexts_changed();
 }
@@ -668,43 +663,41 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 	return result;
 }
 
-static CUcontext primary_handle(CUdevice device)
+CUcontext gcp_contexts_primary(CUdevice device)
 {
 	struct gcp_context *context;
 
 	GCP_LOCKED(&gcp_contexts_lock);
 	context = primary_known(device);
+	assert(device >= 0 && (!context || context->handle));
 	return context ? context->handle : NULL;
-}
-
-/* Not whether one is there now: a tool may have made that. */
-static bool primary_has_ended(CUdevice device)
-{
-	return primaries[device].anew || !primary_active(device);
 }
 
 /* How many references there are the driver does not tell. Where the program has more
  * than it gives back nothing is waited for, as on plain CUDA: a thread that uses the
  * context may be waiting for work that waits for this thread. The context ends all the
  * same if code that the library does not see has released it, too. */
-CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice),
+				  struct CUgreenCtx_st *green, CUdevice device,
 				  uint32_t references)
 {
 	CUresult result;
 
-	if (device < 0 || device >= DEVICES_MAX)
+	if (!green && (device < 0 || device >= DEVICES_MAX))
 		return real(device); /* refuses it */
 	GCP_CANCEL_LATER;
 	bool claimed = primary_claim(device), ended;
 	uint32_t *retains = &primary_retains[device];
 	bool last = *retains <= references;
-	CUcontext ctx = primary_handle(device);
+	CUcontext ctx = gcp_contexts_primary(device);
 
 	assert(primaries[device].moving); /* no other thread does */
 	if (last)
 		ending_begin(ctx);
-	result = real(device);
-	ended = result == CUDA_SUCCESS && primary_has_ended(device);
+	result = green ? gcp_real.cuGreenCtxDestroy(green) : real(device);
+	/* Not whether one is there now: a tool may have made that. */
+	ended = result == CUDA_SUCCESS &&
+		(primaries[device].anew || !primary_active(device));
 	if (ended && !last) {
 		*retains = 0;
 		ending_begin(ctx);
@@ -715,6 +708,21 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 		*retains -= references < *retains ? references : *retains;
 	if (claimed)
 		primary_unclaim(device);
+	return result;
+}
+
+/* A green context keeps its primary one active, also when nothing else retains that
+ * any more: the last one may take it along. (Measured, driver 580.) */
+CUresult gcp_contexts_destroy_green(struct CUgreenCtx_st *green, CUcontext ctx,
+				    CUdevice device)
+{
+	GCP_CANCEL_LATER;
+
+	assert(green && ctx);
+	assert(device >= 0 && device < DEVICES_MAX);
+	ending_begin(ctx);
+	CUresult result = gcp_contexts_end_primary(NULL, green, device, 0);
+	ending_done(ctx, result == CUDA_SUCCESS);
 	return result;
 }
 

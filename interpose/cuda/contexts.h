@@ -82,14 +82,21 @@ bool gcp_contexts_is_primary(CUcontext ctx);
  * one may be ending just now, and `each` was not called. */
 int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool alone);
 
+/* The primary context of the device, or NULL if none is known. */
+CUcontext gcp_contexts_primary(CUdevice device);
+
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);
 
 /* Calls the real function, and detaches the context if that destroyed it. */
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
-/* references: how many of the program's the call takes from the context, at most. */
-CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
+/* references: how many of the program's the call takes from the context, at most.
+ * green: that is destroyed rather. */
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice),
+				  struct CUgreenCtx_st *green, CUdevice device,
 				  uint32_t references);
+CUresult gcp_contexts_destroy_green(struct CUgreenCtx_st *green, CUcontext ctx,
+				    CUdevice device);
 
 /* The guard: a context is alive, may be ending while a real call of this library's is
  * under way that may destroy it, or is gone. Under the lock no such call begins, and

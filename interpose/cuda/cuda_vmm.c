@@ -94,14 +94,6 @@ static uint64_t reach_find(int owner)
 	return found;
 }
 
-/* New memory of the device is opened to these, and what there is will be. */
-static void opened_begin(int device, uint64_t devices)
-{
-	assert(devices >> device & 1);
-	atomic_fetch_or(&wanted[device], devices);
-	atomic_fetch_or(&opened[device], devices);
-}
-
 /* Why there is no mapped memory on the device, or NULL; what it would be like. */
 static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity)
 {
@@ -121,10 +113,11 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 	if (!forced && __builtin_popcountll(devices) != devices_count())
 		return "cannot be reached by all other devices of the process";
 	/* What opens memory everywhere meanwhile sees `reach`, or is seen. */
-	if (atomic_exchange(&reach[device], devices) == 0)
-		opened_begin(device, atomic_load(&everywhere)
-					 ? (devices & atomic_load(&used)) | own
-					 : own);
+	if (atomic_exchange(&reach[device], devices) == 0) {
+		devices &= atomic_load(&everywhere) ? atomic_load(&used) : 0;
+		atomic_fetch_or(&wanted[device], devices | own);
+		atomic_fetch_or(&opened[device], devices | own);
+	}
 	*ret_granularity = granularity;
 	return NULL;
 }

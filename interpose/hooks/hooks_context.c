@@ -67,26 +67,6 @@ static CUresult context_current(CUresult result, CUcontext ctx)
 
 /* --- ended -------------------------------------------------------------------- */
 
-/* A green context keeps its primary one active, also when nothing else retains that
- * any more: the last one may take it along. (Measured, driver 580.) */
-static __thread struct {
-	struct CUgreenCtx_st *green;
-	CUdevice device;
-} leaving __attribute__((tls_model("initial-exec")));
-
-static CUresult green_destroy(CUdevice device)
-{
-	assert(leaving.green && device == leaving.device);
-	(void)device;
-	return gcp_real.cuGreenCtxDestroy(leaving.green);
-}
-
-static CUresult green_end(CUcontext ctx)
-{
-	(void)ctx;
-	return gcp_contexts_end_primary(green_destroy, leaving.device, 0);
-}
-
 static CUresult green_destroyed(struct CUgreenCtx_st *green)
 {
 	CUdevice device;
@@ -96,9 +76,7 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 	    !gcp_ctx_device(ctx, &device))
 		return gcp_real.cuGreenCtxDestroy(green);
 	(void)green_seen(CUDA_SUCCESS, &ctx);
-	leaving.green = green;
-	leaving.device = device;
-	return gcp_contexts_destroy(green_end, ctx);
+	return gcp_contexts_destroy_green(green, ctx, device);
 }
 
 /* --- the hooks ---------------------------------------------------------------- */
@@ -120,7 +98,7 @@ static CUresult green_destroyed(struct CUgreenCtx_st *green)
 #define HOOK_cuCtxDestroy(real, call, twin)      gcp_contexts_destroy(real, ctx)
 #define HOOK_cuGreenCtxDestroy(real, call, twin) green_destroyed(green)
 #define HOOK_cuDevicePrimaryCtxRelease(real, call, twin)                               \
-	gcp_contexts_end_primary(real, device, 1)
+	gcp_contexts_end_primary(real, NULL, device, 1)
 #define HOOK_cuDevicePrimaryCtxReset(real, call, twin)                                 \
-	gcp_contexts_end_primary(real, device, UINT32_MAX)
+	gcp_contexts_end_primary(real, NULL, device, UINT32_MAX)
 GCP_HOOKS_CONTEXTS(GCP_HOOK)
