@@ -325,8 +325,8 @@ GCPOOL_API int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t siz
  *
  * Streams of gcpool_record_stream must live until the block is freed.
  *
- * Memory lives in the primary context of the device, as that of the CUDA runtime. All
- * of CUDA works on a block of gcpool_malloc.
+ * Memory lives in the current context if that is one of the device, else in its primary
+ * one, as that of the CUDA runtime. All of CUDA works on a block of gcpool_malloc.
  *
  * The results are CUDA's own: 0 or a CUresult, of which these have the same number as
  * cudaError_t: 1 invalid value, 2 out of memory, 3 not initialized, 101 no such device,

@@ -12,36 +12,20 @@
 #include "../process/calling_thread.h"
 #include "../process/process_life.h"
 
-enum { DEVICES_MAX = 64 };
-
-/* --- contexts -------------------------------------------------------------------- */
-
-/* Primary contexts, which stay retained: once more whenever what is known of contexts
- * has changed (`generation`), for a reset may have taken the reference away. */
-static struct {
-	_Atomic(CUcontext) ctx;
-	_Atomic uint64_t generation;
-} primaries[DEVICES_MAX];
-
-static CUresult primary_of(int device, CUcontext *ret_ctx)
-{
-	uint64_t generation = gcp_contexts_now();
-	CUresult result;
-
-	if (device < 0 || device >= DEVICES_MAX)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*ret_ctx = atomic_load(&primaries[device].ctx);
-	if (*ret_ctx && atomic_load(&primaries[device].generation) == generation)
-		return CUDA_SUCCESS;
-	result = gcp_contexts_retain_primary(ret_ctx, device);
-	if (result != CUDA_SUCCESS)
-		return result;
-	atomic_store(&primaries[device].ctx, *ret_ctx);
-	atomic_store(&primaries[device].generation, gcp_contexts_now());
-	return CUDA_SUCCESS;
-}
-
 /* --- the functions --------------------------------------------------------------- */
+
+/* The context of a device: NULL for the current one, as the runtime takes that, else
+ * the primary one. One that is made for that stays. */
+static CUresult context_of(CUdevice device, CUcontext *ret_ctx)
+{
+	if (device < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*ret_ctx = NULL;
+	if (gcp_device_here() == device)
+		return CUDA_SUCCESS;
+	*ret_ctx = gcp_contexts_primary(device);
+	return *ret_ctx ? CUDA_SUCCESS : gcp_contexts_retain_primary(ret_ctx, device);
+}
 
 int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
@@ -60,7 +44,7 @@ int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 	if (!gcp_resolve())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	(void)gcp_process_started_mode();
-	result = primary_of(device, &home);
+	result = context_of(device, &home);
 	if (result == CUDA_SUCCESS && bytes > GCP_BYTES_MAX)
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
