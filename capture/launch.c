@@ -26,10 +26,6 @@
  * other threads (docs/captures.md). So all later work of the context waits, by
  * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
  *
- * Most launches of most programs go the same way as the time before: into the stream of
- * the graph's latest launch, and of its lane. They are only counted: the records say
- * that nothing else is needed.
- *
  * Rules of lanes:
  *  X1 a launch follows the latest launch on its lane
  *  X2 memory of a graph moves only while no launch of it is on its way
@@ -157,17 +153,21 @@ static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
 }
 
 /* Returns true if the launch is one that is not guarded: the stream captures, or is of
- * another context, or nothing is known of it. */
+ * another context, or nothing is known of it. The stream of the latest launch is known
+ * by its handle while no stream has gone since. */
 static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool *graph,
 		       void *stream, uint64_t *ret_stream_id)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	void *ctx = gcp_pool_context(graph->pool);
 	struct gcp_capture_state state = {0};
+	bool is_last = graph->last.stream == stream &&
+		       graph->last.gone == gcp_tracker_streams_gone(tracker);
 
 	assert(graph->shares && graph->pool);
-	*ret_stream_id =
-	    gcp_stream_is_default(stream) ? gcp_stream_default_id(stream) : 0;
+	*ret_stream_id = gcp_stream_is_default(stream) ? gcp_stream_default_id(stream)
+			 : is_last                     ? graph->last.stream_id
+						       : 0;
 	if (*ret_stream_id == 0 &&
 	    (tracker->driver.stream_id(stream, ret_stream_id) != 0 ||
 	     *ret_stream_id == 0))
@@ -218,15 +218,15 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		track->stream = stream;
 	}
 	result = lane_find(tracker, graph, exec, &last, launch);
-	if (result == 0) /* what was given back is mapped again */
-		result = gcp_lane_enter(graph->track->lane, graph->heap, false);
+	track = graph->track;
+	if (result == 0 && gcp_heap_lane(graph->heap) != track->lane)
+		result = gcp_lane_enter(track->lane, graph->heap, false);
 	if (result != 0)
 		return result;
 	launch->stream = stream;
 	launch_count(graph, exec, launch);
 	assert(last.stream_id != 0 && gcp_in_progress(graph) > 0);
 	graph->last = last;
-	track = graph->track;
 	assert(!launch->crosses || gcp_in_progress(track) == 1); /* X10 */
 	track->crossings += launch->crosses;
 	track->last = last;
@@ -238,33 +238,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	launch->marks = track->members > 1 &&
 			(tracker->several_streams || gcp_streams_may_capture(tracker));
 	return 0;
-}
-
-/* Returns true if launch_try would find that the launch follows the one before it, in
- * the same lane, and needs no event. A default stream's handle names the
- * stream of the caller's context; another one's may be given out again once a stream
- * has gone. */
-static bool is_as_before(const struct gcp_tracker *tracker,
-			 const struct gcp_graph_pool *graph, void *stream)
-{
-	const struct gcp_last *last = &graph->last;
-	const struct gcp_track *track = graph->track;
-
-	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(graph->shares); /* X7 */
-	if (graph->own || last->stream != stream || last->stream_id == 0 ||
-	    last->gone != gcp_tracker_streams_gone(tracker) ||
-	    gcp_streams_may_capture(tracker) ||
-	    (gcp_stream_is_default(stream) &&
-	     (last->stream_id != gcp_stream_default_id(stream) ||
-	      tracker->driver.stream_context(stream) != gcp_pool_context(graph->pool))))
-		return false;
-	assert(track->lane && track->members > 0); /* X1 */
-	assert(track->pool == graph->pool);
-	return track->stream_id == last->stream_id && !is_bind_due(graph) &&
-	       track->last.stream_id == last->stream_id && track->crossings == 0 &&
-	       (track->members == 1 || !tracker->several_streams) &&
-	       gcp_heap_lane(graph->heap) == track->lane;
 }
 
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
@@ -287,9 +260,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		result = 0;
 		if (!graph)
 			break;
-		if (count == 1 && is_as_before(tracker, graph, stream))
-			launch_count(graph, exec, launch);
-		else if (graph->own || count > 1) /* of a failed update: X4 */
+		if (graph->own || count > 1) /* of a failed update: X4 */
 			result = gcp_share_take(tracker, graph) ?: -EAGAIN;
 		else
 			result = launch_try(tracker, graph, exec, stream, launch);
