@@ -184,11 +184,14 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_graph_pool 
 
 /* A graph that could not enter a lane while the device was at work is tried again at
  * launches of it, more and more seldom. One that takes the place of another one at each
- * step is launched once, and what is mapped for it would be of no use. */
+ * step is launched once, and what is mapped for it would be of no use. One that has no
+ * memory needs some anyway. */
 static bool is_bind_due(const struct gcp_graph_pool *graph)
 {
-	return graph->track->fresh && graph->begins >= graph->updated &&
-	       (graph->begins & (graph->begins - 1)) == 0;
+	assert(graph->shares && graph->track); /* X7 */
+	return graph->track->fresh && (!gcp_heap_lane(graph->heap) ||
+				       (graph->begins >= graph->updated &&
+					(graph->begins & (graph->begins - 1)) == 0));
 }
 
 /* -EAGAIN: once more. */
@@ -220,7 +223,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	result = lane_find(tracker, graph, exec, &last, launch);
 	track = graph->track;
 	if (result == 0 && gcp_heap_lane(graph->heap) != track->lane)
-		result = gcp_lane_enter(track->lane, graph->heap, false);
+		result = gcp_lane_enter(track->lane, graph->heap);
 	if (result != 0)
 		return result;
 	launch->stream = stream;
@@ -298,6 +301,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 
 	if (!graph)
 		return;
+	assert(track && track->pool == graph->pool); /* X1 */
 	if (result == 0 && !launch->crosses && !launch->makes && !launch->marks) {
 		launch_uncount(launch);
 		return;
@@ -332,28 +336,27 @@ void gcp_launch_end(struct gcp_tracker *tracker, const struct gcp_launch *launch
 
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {
-	struct gcp_graph_pool *graph;
-	struct gcp_track *track, *next;
+	struct gcp_track_list *lists[] = {&tracker->fresh, &tracker->tracks};
+	const struct gcp_graph_pool *graph;
+	struct gcp_track *track;
 	uint64_t bytes = 0;
 
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	GCP_LOCKED(&tracker->lock);
-	for (track = TAILQ_FIRST(&tracker->fresh); track; track = next) {
-		next = TAILQ_NEXT(track, link);
-		graph = TAILQ_FIRST(&track->graphs);
-		assert(graph && graph->track == track && track->fresh); /* X1 */
-		gcp_share_bind(tracker, graph, &graph->last);
-	}
-	TAILQ_FOREACH (track, &tracker->tracks, link) {
-		assert(track->members > 0);
-		if ((device >= 0 && gcp_pool_device(track->pool) != device) ||
-		    !gcp_track_is_idle(tracker, track))
-			continue;
-		if (keep_bytes >= gcp_lane_bytes(track->lane))
-			keep_bytes -= gcp_lane_bytes(track->lane);
-		else
-			bytes += gcp_lane_purge(track->lane);
-	}
+	for (int i = 0; i < 2; i++)
+		TAILQ_FOREACH (track, lists[i], link) {
+			graph = TAILQ_FIRST(&track->graphs);
+			assert(graph && graph->track == track);       /* X1 */
+			assert(!track->fresh || track->members == 1); /* X1 */
+			if ((device >= 0 && gcp_pool_device(track->pool) != device) ||
+			    !gcp_track_is_idle(tracker, track) ||
+			    !gcp_pool_work_is_done(track->pool, graph->beside)) /* X6 */
+				continue;
+			if (keep_bytes >= gcp_lane_bytes(track->lane))
+				keep_bytes -= gcp_lane_bytes(track->lane);
+			else
+				bytes += gcp_lane_purge(track->lane);
+		}
 	return bytes;
 }

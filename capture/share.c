@@ -100,14 +100,12 @@ static int lane_change(struct gcp_tracker *tracker, struct gcp_graph_pool *graph
 		       struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	const struct gcp_track *from = graph->track;
 	int result;
 
 	assert(graph->shares);               /* X7 */
 	assert(gcp_in_progress(graph) == 0); /* X2 */
-	/* Graphs that have ended may still run on what is left there. */
-	result = gcp_lane_enter(track->lane, graph->heap,
-				from && gcp_pool_work_is_done(from->pool, from->ended));
+	assert(track->pool == graph->pool);
+	result = gcp_lane_enter(track->lane, graph->heap);
 	if (result == 0)
 		gcp_share_move(tracker, graph, track);
 	return result;
@@ -340,7 +338,7 @@ int gcp_share_look(struct gcp_tracker *tracker, const struct gcp_holder *holding
 		graph = hold->graph_pool;
 		*ret_any |= graph->shares;
 		if (result == 0 && graph->shares)
-			result = gcp_lane_enter(graph->track->lane, graph->heap, false);
+			result = gcp_lane_enter(graph->track->lane, graph->heap);
 	}
 	return result;
 }

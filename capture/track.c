@@ -245,7 +245,7 @@ void *gcp_track_record(struct gcp_tracker *tracker, struct gcp_track *track)
 static void track_mark(struct gcp_tracker *tracker, struct gcp_track *track)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	assert(track->members > 0);
+	assert(track->members > 0 && !track->fresh);
 	if (gcp_in_progress(track) > 0 || marked_event(track) || track->launched == 0)
 		return;
 	if (stream_is_done(tracker, track->pool, &track->last))
@@ -271,6 +271,7 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 	struct gcp_track *track;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		assert(!track->fresh && track->members > 0); /* X1 */
 		if (track->last.stream == stream)
 			track_mark(tracker, track);
 		else if (track->last.gone == gone)

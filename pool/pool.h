@@ -388,12 +388,11 @@ bool gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane);
 /* In which lane it does; NULL: in none, and what is free in it has no memory if the
  * heap has not left. */
 struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);
-/* Maps what the heap shares to the memory of this lane, which grows if it has to: first
- * by what the heap leaves, if it is alone there and `takes`. No launch may be on its
- * way that uses the addresses. Memory is out, or host memory: GCP_CUDA_OUT_OF_MEMORY,
- * -ENOMEM, and it is mapped as before. Any other error: it may have no memory now
- * (gcp_heap_lane). Never waits. */
-int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes);
+/* Maps what the heap shares to the memory of this lane, which grows if it has to. No
+ * launch may be on its way that uses the addresses. Memory is out, or host memory:
+ * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM, and it is mapped as before. Any other error: it may
+ * have no memory now (gcp_heap_lane). Never waits. */
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
 /* The heap leaves its lane. Alone there, it takes along what it is mapped to, which is
  * its own from now on. Else it is about to be released: that is unmapped, behind what
  * runs on it. No launch of its graph is just being made. */

@@ -26,8 +26,7 @@
  * nothing.
  *
  * A graph's scratch moves from one lane to another, at first from one that it is alone
- * in, whose handles it takes along. Handles are whole, so each run of scratch takes the
- * largest handles that fit, those of the lane first, then those that the heap brings;
+ * in. Handles are whole, so each run of scratch takes the largest handles that fit;
  * what is missing is made new, as for a capture (handle.c): small enough for shorter
  * runs, and before the heap leaves: without memory it stays where it is.
  *
@@ -312,24 +311,18 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane)
 
 /* --- moving ------------------------------------------------------------------- */
 
-/* How many handles of each size a lane has before a heap enters it, and with those that
- * the heap brings. */
-struct tiling {
-	uint32_t before[GCP_HANDLE_MOST + 1], there[GCP_HANDLE_MOST + 1];
-};
+/* How many handles of each size a lane has before a heap enters it. */
+typedef uint32_t tiling[GCP_HANDLE_MOST + 1];
 
 /* Returns the chunks of the handle that what is left of a run gets: the largest one
- * that fits, first of those that were there before; or a new one. */
-static uint32_t tile(const struct tiling *tiling, const uint32_t *used, uint64_t run,
+ * there that fits, or a new one. */
+static uint32_t tile(const tiling there, const uint32_t *used, uint64_t run,
 		     uint64_t left)
 {
 	uint32_t most = left < GCP_HANDLE_MOST ? (uint32_t)left : GCP_HANDLE_MOST, size;
 
-	for (size = most; size > 0 && used[size] >= tiling->before[size];)
+	for (size = most; size > 0 && used[size] >= there[size];)
 		size--;
-	if (size == 0)
-		for (size = most; size > 0 && used[size] >= tiling->there[size];)
-			size--;
 	if (size > 0)
 		return size;
 	size = gcp_handle_chunks(run);
@@ -338,7 +331,7 @@ static uint32_t tile(const struct tiling *tiling, const uint32_t *used, uint64_t
 
 /* Makes what is missing for the heap, at the ends of the stacks. */
 static int tiling_make(struct gcp_lane *lane, const struct gcp_heap *heap,
-		       const struct tiling *tiling)
+		       const tiling there)
 {
 	struct gcp_pool *pool = lane->pool;
 	uint32_t used[GCP_HANDLE_MOST + 1] = {0}, size;
@@ -349,7 +342,7 @@ static int tiling_make(struct gcp_lane *lane, const struct gcp_heap *heap,
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		for (uint64_t run = block->size / GCP_CHUNK, left = run; left > 0;
 		     left -= size) {
-			size = tile(tiling, used, run, left);
+			size = tile(there, used, run, left);
 			if (used[size]++ < lane->stacks[size].count)
 				continue;
 			made += size * (uint64_t)GCP_CHUNK;
@@ -366,23 +359,9 @@ static int tiling_make(struct gcp_lane *lane, const struct gcp_heap *heap,
 	return 0;
 }
 
-/* The lane is as it was before the heap was to enter it. */
-static void tiling_drop(struct gcp_lane *lane, const struct tiling *tiling)
-{
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
-		struct gcp_lane_stack *stack = &lane->stacks[size];
-
-		while (stack->count > tiling->there[size])
-			(void)GCP_CALL(lane->pool, vm_release,
-				       stack->handles[--stack->count].handle);
-		stack->count = tiling->before[size];
-	}
-}
-
 /* Maps a heap that is in no lane to this one, which has what it takes. An error: it is
  * mapped to nothing. */
-static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
-		    const struct tiling *tiling)
+static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap, const tiling there)
 {
 	struct gcp_pool *pool = lane->pool;
 	uint32_t *used = heap->lane_used, size;
@@ -395,7 +374,7 @@ static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
 		struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
 
 		for (uint64_t at = 0; at < count && result == 0; at += size) {
-			size = tile(tiling, used, count, count - at);
+			size = tile(there, used, count, count - at);
 			assert(used[size] < lane->stacks[size].count);
 			handle = lane->stacks[size].handles[used[size]++].handle;
 			result = GCP_CALL(pool, vm_map, block->addr + at * GCP_CHUNK,
@@ -416,47 +395,30 @@ static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap,
 	return result;
 }
 
-int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap, bool takes)
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = lane->pool;
-	struct tiling tiling;
 	struct gcp_lane *from;
-	int result = 0;
+	tiling there;
+	int result;
 
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	from = heap->lane;
-	takes &= is_alone(heap);
 	assert(heap->pool == pool);
 	if (from == lane)
 		return 0;
-	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++) {
-		struct gcp_lane_stack *stack = &lane->stacks[size];
-		uint32_t brought = takes ? from->stacks[size].count : 0;
-
-		tiling.before[size] = tiling.there[size] = stack->count;
-		if (!stack_reserve(stack, brought)) {
-			result = -ENOMEM;
-			brought = 0;
-		}
-		for (uint32_t i = 0; i < brought; i++)
-			lane_add(lane, from->stacks[size].handles[i].handle, size);
-		tiling.there[size] += brought;
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		there[size] = lane->stacks[size].count;
+	result = tiling_make(lane, heap, there);
+	if (result == 0) {
+		result = lane_unmap(heap);
+		lane_leave(heap);
+		if (result == 0)
+			result = lane_map(lane, heap, there);
 	}
-	if (result == 0)
-		result = tiling_make(lane, heap, &tiling);
-	if (result != 0) {
-		tiling_drop(lane, &tiling);
-		return result;
-	}
-	result = lane_unmap(heap);
-	lane_leave(heap);
-	for (uint32_t size = 1; takes && size <= GCP_HANDLE_MOST; size++)
-		from->stacks[size].count = 0;
-	if (result == 0)
-		result = lane_map(lane, heap, &tiling);
 	if (from)
 		unused_release(from);
-	unused_release(lane);
+	unused_release(lane); /* after an error, all that was made */
 	if (result != 0)
 		return result;
 	gcp_mutex_lock(&pool->lock);
