@@ -41,18 +41,14 @@ uint64_t gcp_process_start_time(void)
 	return field ? gcp_digits_read(field) : 0;
 }
 
-/* The link says "pid:[4026531836]". */
 uint64_t gcp_process_namespace(void)
 {
-	char bytes[64];
 	int saved = errno;
-	ssize_t got = readlink("/proc/self/ns/pid", bytes, sizeof(bytes) - 1);
-	const char *next;
+	struct stat about;
+	long result = syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/pid", &about, 0);
 
 	errno = saved;
-	bytes[got > 0 ? got : 0] = '\0';
-	next = strchr(bytes, '[');
-	return next ? gcp_digits_read(next + 1) : 0;
+	return result == 0 ? about.st_ino : 0;
 }
 
 void gcp_process_program(char *bytes, size_t capacity)

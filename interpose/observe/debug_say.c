@@ -16,40 +16,19 @@ enum { LINES_MAX = 100 };
 
 /* --- frames ------------------------------------------------------------------ */
 
-struct frame_place {
-	uintptr_t address, offset;
-	char name[64];
-};
-
-static int place_look(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct frame_place *place = arg;
-	const char *slash = strrchr(info->dlpi_name, '/');
-	const char *name = slash ? slash + 1 : info->dlpi_name;
-
-	(void)size;
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-		uintptr_t start = info->dlpi_addr + part->p_vaddr;
-
-		if (part->p_type != PT_LOAD || place->address < start ||
-		    place->address >= start + part->p_memsz)
-			continue;
-		place->offset = place->address - info->dlpi_addr;
-		strncpy(place->name, *name ? name : program_invocation_short_name,
-			sizeof(place->name) - 1);
-		return 1;
-	}
-	return 0;
-}
-
 static void frame_add(struct gcp_text *text, uintptr_t address)
 {
-	struct frame_place place = {.address = address, .offset = address};
+	const char *slash, *name;
+	struct gcp_elf elf;
 
-	dl_iterate_phdr(place_look, &place);
-	gcp.text_add(text, "%s%s0x%llx", place.name, place.name[0] ? "+" : "",
-		     ULL(place.offset));
+	if (!gcp.elf_at((const void *)address, &elf)) {
+		gcp.text_add(text, "0x%llx", ULL(address));
+		return;
+	}
+	slash = strrchr(elf.path, '/');
+	name = elf.path[0] ? elf.path : program_invocation_short_name;
+	gcp.text_add(text, "%s+0x%llx", slash ? slash + 1 : name,
+		     ULL(address - elf.base));
 }
 
 static void stack_add(struct gcp_text *text, const char *words,

@@ -74,6 +74,7 @@ struct gcp_observer {
 	X(contexts_release_stream)                                                     \
 	X(ctx_scope_begin)                                                             \
 	X(ctx_scope_end)                                                               \
+	X(elf_at)                                                                      \
 	X(elf_libc_symbol)                                                             \
 	X(log)                                                                         \
 	X(mutex_lock)                                                                  \

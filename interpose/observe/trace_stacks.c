@@ -53,17 +53,13 @@ static uint64_t bytes_hash(uint64_t hash, const void *bytes, size_t count)
 /* The program has no name, and one that was loaded by a relative path has that. */
 static void path_find(const char *name, char *path, size_t capacity)
 {
-	ssize_t length = 0;
+	ssize_t length = *name ? 0 : readlink("/proc/self/exe", path, capacity - 1);
 	struct gcp_text text;
 
-	if (!*name)
-		length = readlink("/proc/self/exe", path, capacity - 1);
-	else if (*name != '/' && strchr(name, '/') && getcwd(path, capacity / 2))
-		length = (ssize_t)strlen(path);
-	path[length > 0 ? length : 0] = '\0';
-	gcp.text_init(&text, path + strlen(path), capacity - strlen(path));
+	length = length > 0 ? length : 0;
+	gcp.text_init(&text, path + length, capacity - (size_t)length);
 	if (*name)
-		gcp.text_add(&text, "%s%s", path[0] ? "/" : "", name);
+		gcp.text_add_path(&text, name);
 }
 
 /* One range of code. */
