@@ -27,10 +27,23 @@ static CUresult context_of(CUdevice device, CUcontext *ret_ctx)
 	return *ret_ctx ? CUDA_SUCCESS : gcp_contexts_retain_primary(ret_ctx, device);
 }
 
+static CUresult memory_in(CUcontext ctx, CUdeviceptr *ret_ptr, size_t bytes,
+			  CUstream stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_enter(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_process_pooling() ? gcp_async_alloc_named(ret_ptr, bytes, stream)
+				       : gcp_memory_pass_alloc(ret_ptr, bytes);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
 int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
 	GCP_KEEP_ERRNO;
-	struct gcp_ctx_scope scope;
 	CUcontext home = NULL;
 	CUdeviceptr address = 0;
 	CUresult result;
@@ -48,12 +61,11 @@ int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 	if (result == CUDA_SUCCESS && bytes > GCP_BYTES_MAX)
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
-		result = gcp_ctx_scope_enter(&scope, home);
-	if (result != CUDA_SUCCESS)
-		return (int)result;
-	result = gcp_process_pooling() ? gcp_async_alloc_named(&address, bytes, stream)
-				       : gcp_memory_pass_alloc(&address, bytes);
-	gcp_ctx_scope_end(&scope);
+		result = memory_in(home, &address, bytes, stream);
+	/* It was reset, and is made anew, as by the runtime. */
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && !home)
+		result = gcp_contexts_retain_primary(&home, device)
+			     ?: memory_in(home, &address, bytes, stream);
 	*ptr = (void *)(uintptr_t)address;
 	return (int)result;
 }

@@ -298,6 +298,17 @@ SCENARIO(devices_and_contexts, "GCPSIM_DEVICES=2")
 	must(now == NULL, "a context has become current");
 }
 
+SCENARIO(context_that_was_reset)
+{
+	start();
+	given(taken(MIB, NULL), NULL);
+	OK(cuDevicePrimaryCtxReset(0));
+	given(taken(MIB, NULL), NULL);
+	OK(cuCtxSetCurrent(NULL), cuDevicePrimaryCtxReset(0));
+	given(taken(MIB, NULL), NULL);
+	must_be_in_order();
+}
+
 /* The first call reads options and makes files, and the driver does what it does. */
 SCENARIO(errno_stays, "GCPOOL_LIVE=1")
 {
