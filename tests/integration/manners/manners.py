@@ -168,8 +168,10 @@ class Manners:
         os.set_blocking(fd, True)
 
     def live(self, user, *words):
-        """What `gcpool top` or `gcpool ctl` does for that user: code and stderr."""
-        code = (f"import os, sys; sys.path.insert(0, {SCRIPTS!r}); from gcpool_trace import live;"
+        """What `gcpool top` or `gcpool ctl` does for that user: code and stderr. The user may not
+        read where the interpreter's modules are: all are there before."""
+        code = (f"import locale, os, sys; sys.path.insert(0, {SCRIPTS!r});"
+                "from gcpool_trace import live;"
                 f"os.setgroups([]); os.setresgid(*[{user}] * 3); os.setresuid(*[{user}] * 3);"
                 "live.main()")
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
