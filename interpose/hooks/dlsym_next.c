@@ -4,14 +4,13 @@
  * where this library has no answer.
  */
 #include <dlfcn.h>
-#include <errno.h>
 #include <stddef.h>
 
 #include "dlsym.h"
 #include "../base/elfwalk.h"
 
-/* Not the next one: what is behind this library only glibc's own can tell. */
-GCP_EARLY static void *libc_next(const char *name)
+/* Not the next dlsym: what is behind this library only glibc's own can tell. */
+GCP_EARLY void *gcp_dlsym_next(const char *name)
 {
 	static void *(*libc_dlsym)(void *, const char *);
 	void *found = __atomic_load_n((void **)&libc_dlsym, __ATOMIC_RELAXED);
@@ -35,7 +34,7 @@ GCP_EARLY void *gcp_dlsym_find(void)
 
 	if (found)
 		return found;
-	found = libc_next("dlsym");
+	found = gcp_dlsym_next("dlsym");
 	if (!found) /* this library was loaded late */
 		found = gcp_elf_libc_symbol("dlsym");
 	__atomic_store_n(&real, found, __ATOMIC_RELAXED);
@@ -48,13 +47,4 @@ void *gcp_dlsym_ask(void *handle, const char *name)
 
 	*(void **)&real = gcp_dlsym_find();
 	return real(handle, name);
-}
-
-void *gcp_dlsym_next(const char *name)
-{
-	int saved = errno;
-	void *found = libc_next(name);
-
-	errno = saved;
-	return found;
 }
