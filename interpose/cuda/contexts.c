@@ -437,20 +437,17 @@ static bool contexts_are_several(void)
 
 int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg, bool alone)
 {
-	int result = -EBUSY;
+	bool known;
 
 	GCP_LOCKED(&gcp_contexts_lock);
 	if (alone && contexts_are_several())
-		result = -EXDEV;
-	else if (ending_count == 0) {
-		bool known = contexts_find_primaries();
-
-		if (alone && (!known || contexts_are_several()))
-			result = -EXDEV;
-		else if (known)
-			result = contexts_for_each(each, arg);
-	}
-	return result;
+		return -EXDEV;
+	if (ending_count > 0)
+		return -EBUSY;
+	known = contexts_find_primaries();
+	if (alone && (!known || contexts_are_several()))
+		return -EXDEV;
+	return known ? contexts_for_each(each, arg) : -EBUSY;
 }
 
 /* --- the stream in which memory goes back ------------------------------------ */
