@@ -42,6 +42,7 @@ struct alloc_call {
 	size_t bytes;
 	CUmemoryPool pool; /* NULL: the current one */
 	CUstream stream;   /* as gcp_stream_named gives it */
+	const char *name;
 };
 
 static CUresult alloc_real(const struct alloc_call *call)
@@ -73,8 +74,7 @@ static CUresult alloc_pass(const struct alloc_call *call)
 	bool captures = stream_captures(call->stream);
 
 	return GCP_PASS(captures ? 0 : *call->ret_ptr, alloc_real(call),
-			.call_name =
-			    call->pool ? "cuMemAllocFromPoolAsync" : "cuMemAllocAsync",
+			.call_name = call->name,
 			.memory = {call->pool ? GCP_COUNTED_mem_alloc_from_pool
 					      : GCP_COUNTED_mem_alloc_async,
 				   captures ? -1 : gcp_device_here(), call->bytes});
@@ -152,19 +152,21 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 }
 
 static CUresult alloc_served(const struct alloc_call *call,
-			     const struct gcp_stream_ref *ref)
+			     const struct gcp_stream_ref *ref,
+			     struct gcp_stream_order order)
 {
-	struct gcp_stream_order order = order_of(ref);
 	CUstream stream = call->stream;
 	gcp_addr addr = 0;
 
-	assert(ref->serves && call->bytes > 0); /* is_served */
+	assert((ref->serves || order.named) && call->bytes > 0);
 	int result = alloc_from_pool(ref, stream, call->bytes, &order, &addr);
+	if (result < 0 && order.named)
+		return gcp_memory_pass_alloc(call->ret_ptr, call->bytes);
 	if (__builtin_expect(result < 0, 0) ||
-	    (result == 0 && !is_served_still(ref, stream, &order, addr)))
+	    (result == 0 && !order.named &&
+	     !is_served_still(ref, stream, &order, addr)))
 		return alloc_pass(call);
-	return gcp_memory_given(result, addr, call->ret_ptr, "cuMemAllocAsync",
-				call->bytes);
+	return gcp_memory_given(result, addr, call->ret_ptr, call->name, call->bytes);
 }
 
 /* The call has come through from the runtime: the next one need not go there. */
@@ -187,7 +189,8 @@ static CUresult alloc_async(const struct alloc_call *call)
 	if (!ref)
 		return alloc_pass(call);
 	thread_is_sure(ref->generation);
-	return is_served(ref, call->pool) ? alloc_served(call, ref) : alloc_pass(call);
+	return is_served(ref, call->pool) ? alloc_served(call, ref, order_of(ref))
+					  : alloc_pass(call);
 }
 
 /* --- free ------------------------------------------------------------------------- */
@@ -294,12 +297,12 @@ static CUresult free_async(CUdeviceptr ptr, CUstream stream)
 }
 
 /* No pool is no current one, but an error, and CUDA's to give. */
-#define ALLOC_CALL(pool, twin)                                                         \
+#define ALLOC_CALL(pool, twin, name)                                                   \
 	alloc_async(&(struct alloc_call){ret_ptr, bytes, pool,                         \
-					 gcp_stream_named(stream, twin)})
-#define HOOK_cuMemAllocAsync(real, call, twin) ALLOC_CALL(NULL, twin)
+					 gcp_stream_named(stream, twin), name})
+#define HOOK_cuMemAllocAsync(real, call, twin) ALLOC_CALL(NULL, twin, "cuMemAllocAsync")
 #define HOOK_cuMemAllocFromPoolAsync(real, call, twin)                                 \
-	(pool ? ALLOC_CALL(pool, twin) : (call))
+	(pool ? ALLOC_CALL(pool, twin, "cuMemAllocFromPoolAsync") : (call))
 #define HOOK_cuMemFreeAsync(real, call, twin)                                          \
 	free_async(ptr, gcp_stream_named(stream, twin))
 GCP_HOOKS_ASYNC(GCP_HOOK)
@@ -323,21 +326,16 @@ static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
 /* A framework's own allocator is no operation of the stream: no marker is needed. */
 CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
 {
-	struct gcp_stream_order order = {.named = true};
+	const struct alloc_call call = {ret_ptr, bytes, NULL, stream, "gcpool_malloc"};
 	const struct gcp_stream_ref *ref;
-	gcp_addr addr = 0;
-	int result;
 
 	if (stream_captures(stream))
 		return alloc_named_captured(ret_ptr, bytes, stream);
 	ref = gcp_stream_ref_find(stream);
 	if (!ref)
 		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
-	order.stream = ref->id;
-	result = alloc_from_pool(ref, stream, bytes, &order, &addr);
-	return result < 0
-		   ? gcp_memory_pass_alloc(ret_ptr, bytes)
-		   : gcp_memory_given(result, addr, ret_ptr, "gcpool_malloc", bytes);
+	return alloc_served(
+	    &call, ref, (struct gcp_stream_order){.stream = ref->id, .named = true});
 }
 
 /* While the stream captures the graph keeps its own memory, and other memory follows by
