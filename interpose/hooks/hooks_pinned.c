@@ -86,23 +86,20 @@ static CUresult host_alloc(const struct host_request *request)
 	while (gcp_again(&tries, (CUresult)result));
 	if (result == -ENOSYS)
 		return host_pass(request);
-	/* Plain memory would be gone at its free, and a graph may still address it. And
-	 * no quota counts it. */
-	if ((result < 0 || result == GCP_CUDA_OUT_OF_MEMORY) &&
-	    (gcp_tracker_capturing(gcp_process.tracker) ||
-	     gcp_process.options.pool.pinned_quota != GCP_LIMIT_NONE)) {
-		host_refused(request,
-			     result < 0 ? GCP_SHORTAGE_CAPTURE : GCP_SHORTAGE_POOL);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
-		return host_pass_relaxed(request);
 	if (result == 0) {
 		*request->ret_ptr = ptr;
 		gcp_observe_call(GCP_TRACE_host_alloc, (uintptr_t)ptr, request->bytes,
 				 0, request->flags);
 	}
-	return (CUresult)result;
+	if (result >= 0 && result != GCP_CUDA_OUT_OF_MEMORY)
+		return (CUresult)result;
+	/* Plain memory would be gone at its free, and a graph may still address it. And
+	 * no quota counts it. */
+	if (!gcp_tracker_capturing(gcp_process.tracker) &&
+	    gcp_process.options.pool.pinned_quota == GCP_LIMIT_NONE)
+		return host_pass_relaxed(request);
+	host_refused(request, result < 0 ? GCP_SHORTAGE_CAPTURE : GCP_SHORTAGE_POOL);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* --- free --------------------------------------------------------------------- */
