@@ -134,24 +134,6 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 
 /* --- launches ----------------------------------------------------------------- */
 
-/* A launch begins, and is the latest of its lane. */
-static inline void launch_count(struct gcp_graph_pool *graph, const void *exec,
-				struct gcp_launch *launch)
-{
-	struct gcp_track *track = graph->track;
-
-	assert(graph->shares && !launch->graph); /* X7 */
-	launch->graph = graph;
-	launch->track = track;
-	gcp_pool_count_graph_launch(graph->pool);
-	graph->begins++;
-	assert(!graph->own && track->crossings == 0); /* X10 */
-	/* Which one of calls in progress comes last is not known. */
-	track->exec = gcp_in_progress(track) > 0 ? NULL : exec;
-	track->begins++;
-	track->marked = false; /* its event stands before this one */
-}
-
 /* Returns true if the launch is one that is not guarded: the stream captures, or is of
  * another context, or nothing is known of it. The stream of the latest launch is known
  * by its handle while no stream has gone since. */
@@ -226,13 +208,20 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		result = gcp_lane_enter(track->lane, graph->heap);
 	if (result != 0)
 		return result;
+	assert(graph->shares && !graph->own && track->crossings == 0); /* X7, X10 */
+	assert(!launch->crosses || gcp_in_progress(track) == 0);       /* X10 */
+	assert(last.stream_id != 0);
+	launch->graph = graph;
+	launch->track = track;
 	launch->stream = stream;
-	launch_count(graph, exec, launch);
-	assert(last.stream_id != 0 && gcp_in_progress(graph) > 0);
-	graph->last = last;
-	assert(!launch->crosses || gcp_in_progress(track) == 1); /* X10 */
+	gcp_pool_count_graph_launch(graph->pool);
+	graph->begins++;
+	/* Which one of calls in progress comes last is not known. */
+	track->exec = gcp_in_progress(track) > 0 ? NULL : exec;
+	track->begins++;
 	track->crossings += launch->crosses;
-	track->last = last;
+	track->marked = false; /* its event stands before this one */
+	track->last = graph->last = last;
 	/* Another graph of the lane may have to follow this launch from another stream:
 	 * an event stands behind it then, and not behind what its stream is given
 	 * later. */
@@ -260,6 +249,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			gcp_mutex_lock(&tracker->lock);
 		}
 		graph = gcp_share_of_exec(tracker, exec, &count);
+		assert(!graph || (graph->shares && graph->track)); /* X7 */
 		result = 0;
 		if (!graph)
 			break;

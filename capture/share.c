@@ -178,20 +178,17 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 void gcp_shares_bind(struct gcp_tracker *tracker)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	int tries = 4; /* more than a capture brings */
-	struct gcp_track *track, *first = NULL;
+	struct gcp_track *track = TAILQ_FIRST(&tracker->fresh);
 	struct gcp_graph_pool *graph;
 
-	while (tries-- > 0 && (track = TAILQ_FIRST(&tracker->fresh)) &&
-	       track != first) {
-		first = first ? first : track;
-		graph = TAILQ_FIRST(&track->graphs);
-		assert(track->fresh && track->members == 1); /* X1 */
-		TAILQ_REMOVE(&tracker->fresh, track, link);
-		TAILQ_INSERT_TAIL(&tracker->fresh, track, link);
-		if (!graph->updated)
-			gcp_share_bind(tracker, graph, &graph->last);
-	}
+	if (!track)
+		return;
+	graph = TAILQ_FIRST(&track->graphs);
+	assert(track->fresh && track->members == 1); /* X1 */
+	TAILQ_REMOVE(&tracker->fresh, track, link);
+	TAILQ_INSERT_TAIL(&tracker->fresh, track, link);
+	if (!graph->updated)
+		gcp_share_bind(tracker, graph, &graph->last);
 }
 
 /* --- own memory --------------------------------------------------------------- */

@@ -96,7 +96,7 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, struct gcp_track *track);
 void gcp_share_capture_ends(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture,
 			    struct gcp_graph_pool *graph);
-/* Brings graphs into lanes of which that is possible by now: tries a few, in turn. */
+/* Brings a graph into a lane if that is possible by now: tries one, in turn. */
 void gcp_shares_bind(struct gcp_tracker *tracker);
 /* Called with the graph idle. Brings it into the lane of the stream (0: one without),
  * if need be a new one. An error: it is where it was, or in no lane. */
