@@ -26,7 +26,7 @@ struct foreign {
 };
 
 static struct foreign *oldest, **youngest = &oldest; /* the queue */
-static unsigned length;                              /* of the queue */
+static unsigned length, unswept; /* of the queue; copies since all were asked */
 
 /* Written under the lock. */
 static _Atomic(uint64_t) latest;                     /* number given */
@@ -77,12 +77,21 @@ static CUresult foreign_query(const struct foreign *work)
 		   : CUDA_SUCCESS;
 }
 
-/* So that they do not become more where hardly anything is freed. */
+/* So that they do not become more where hardly anything is freed, or the oldest waits
+ * for long: all are asked, each time that about as many have come as were left. */
 static void foreign_sweep(void)
 {
+	struct foreign **link = &oldest;
+
 	GCP_LOCKED(&gcp_contexts_lock);
-	while (length >= SWEPT_LEAST && foreign_query(oldest) == CUDA_SUCCESS)
-		foreign_remove(&oldest);
+	if (2 * ++unswept < length + SWEPT_LEAST)
+		return;
+	unswept = 0;
+	while (*link)
+		if (foreign_query(*link) == CUDA_SUCCESS)
+			foreign_remove(link);
+		else
+			link = &(*link)->next;
 }
 
 static void foreign_publish(struct foreign *work)

@@ -452,6 +452,23 @@ SCENARIO(events_behind_copies_are_few)
 	must(gcpsim_calls("cuEventCreate") - before <= 40, "an event for each copy");
 }
 
+/* So they are behind one that is not done. */
+SCENARIO(events_behind_copies_are_few_after_one_that_lasts, "GCPSIM_SPEED=never")
+{
+	enum { HALF = MIB / 2 };
+	uint64_t before;
+
+	two_blocks(3);
+	current(0);
+	OK(cuMemcpyAsync(to_there, from_here, HALF, others[0]));
+	before = gcpsim_calls("cuEventCreate");
+	for (int i = 0; i < 1000; i++) {
+		OK(cuMemcpyAsync(to_there + HALF, from_here, HALF, streams[0]));
+		OK(cuStreamSynchronize(streams[0]));
+	}
+	must(gcpsim_calls("cuEventCreate") - before <= 40, "an event for each copy");
+}
+
 /* The same; a capture that the library does not know makes the driver refuse to be
  * asked: first for the fence, then for the copy. */
 SCENARIO(a_question_that_is_refused_is_no_answer, "GCPSIM_SPEED=never")
