@@ -355,15 +355,6 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	return found;
 }
 
-bool gcp_contexts_is_primary(CUcontext ctx)
-{
-	const struct gcp_context *context;
-
-	GCP_LOCKED(&gcp_contexts_lock);
-	context = contexts_find(ctx);
-	return context && context->kind == GCP_CONTEXT_PRIMARY;
-}
-
 /* --- barriers ----------------------------------------------------------------- */
 
 /* False: one of them cannot be asked for now. */

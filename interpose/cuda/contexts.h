@@ -73,9 +73,6 @@ static inline bool gcp_contexts_are_several(void)
 	return atomic_load_explicit(&gcp_context_count, memory_order_relaxed) > 1;
 }
 
-/* Whether `ctx` is the primary context of a device, as far as is known. */
-bool gcp_contexts_is_primary(CUcontext ctx);
-
 /* Calls each(arg, ctx) for each live context but green ones, which their primary
  * covers, until one gives an error. alone: only if no more than one is live; else
  * -EXDEV. No context is destroyed meanwhile: the lock of contexts.c is held. -EBUSY:

@@ -103,7 +103,7 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 		ref->generation = 0; /* asked again next time */
 		return false;
 	}
-	ref->serves = gcp_contexts_is_primary(ref->home);
+	ref->serves = gcp_contexts_primary(ref->device) == ref->home;
 	ref->alone = !gcp_contexts_are_several();
 	ref->kind = kind_of(stream, ctx, ref->home);
 	if (ref->kind == GCP_STREAM_JOINED && ctx == ref->home &&
