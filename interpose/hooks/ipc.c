@@ -141,22 +141,6 @@ static CUresult ipc_export(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 
 /* --- import --------------------------------------------------------------------- */
 
-/* Where threads open and close the same memory at once, CUDA refuses an open now and
- * then that it serves a moment later (driver 580: one of 1,600, four threads). Blocks
- * of a segment are the same memory to CUDA, and to the program they are not. */
-static CUresult
-open_beside_others(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
-		   CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags)
-{
-	int tries = GCP_IPC_TRIES;
-	CUresult result;
-
-	while ((result = real(ret_ptr, handle, flags)) == CUDA_ERROR_ALREADY_MAPPED &&
-	       --tries > 0)
-		gcp_sleep(GCP_IPC_PAUSE_NS);
-	return result;
-}
-
 static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
 			 CUdeviceptr *ret_ptr, CUipcMemHandle handle,
 			 unsigned int flags)
@@ -165,6 +149,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	uint64_t offset = handle_decode(&handle);
 	struct gcp_ipc_handle mapped;
 	bool is_mapped = gcp_ipc_handle_read(&given, &mapped);
+	int tries = GCP_IPC_TRIES;
 	CUresult result;
 
 	assert(!is_mapped || offset == 0); /* one form or the other */
@@ -173,7 +158,13 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 		return real(ret_ptr, given, flags);
 	if (is_mapped)
 		return gcp_imports_open(ret_ptr, &mapped, flags);
-	result = open_beside_others(real, ret_ptr, handle, flags);
+	/* Where threads open and close the same memory at once, CUDA refuses an open
+	 * now and then that it serves a moment later (driver 580: one of 1,600, four
+	 * threads). Blocks of a segment are the same memory to CUDA, and to the program
+	 * they are not. */
+	while ((result = real(ret_ptr, handle, flags)) == CUDA_ERROR_ALREADY_MAPPED &&
+	       --tries > 0)
+		gcp_sleep(GCP_IPC_PAUSE_NS);
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
 	if (!gcp_imports_note(*ret_ptr, offset)) {
