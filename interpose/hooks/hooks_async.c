@@ -370,10 +370,8 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 		return -1;
 	order = order_of(ref);
 	result = gcp_pool_alloc_stream(ref->pool, bytes, 0, &order, &addr);
-	if (__builtin_expect(result != 0, 0)) {
-		gcp_thread.runtime_refused = result > 0 ? result : 0;
-		return -1;
-	}
+	if (__builtin_expect(result != 0, 0))
+		return gcp_memory_refused(result);
 	if (!is_served_still(ref, stream, &order, addr))
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;

@@ -71,12 +71,10 @@ static inline CUresult memory_alloc(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 	if (!pool)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	result = gcp_thread_take_refusal();
-	if (__builtin_expect(!result, 1)) {
+	if (__builtin_expect(!result, 1))
 		result = gcp_memory_try(pool, bytes, &addr);
-		if (__builtin_expect(result != 0, 0))
-			result = gcp_memory_alloc_again(pool, bytes, NULL, NULL, result,
-							&addr);
-	}
+	if (__builtin_expect(result != 0, 0))
+		result = gcp_memory_alloc_again(pool, bytes, NULL, NULL, result, &addr);
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes, result);
 	return gcp_memory_given(result, addr, ret_ptr, "cuMemAlloc", bytes);

@@ -51,6 +51,14 @@ static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *
 	return (CUresult)result;
 }
 
+/* What a short cut returns (hooks_runtime.c): the hook tries again after a refusal, and
+ * tells the runtime, which keeps that as its last error. */
+static inline int gcp_memory_refused(int result)
+{
+	gcp_thread.runtime_refused = result > 0 ? result : 0;
+	return -1;
+}
+
 /* After a first try that gave `result`: another one where that found no memory. order:
  * of stream-ordered memory, for `stream`; or NULL. */
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, CUstream stream,

@@ -123,16 +123,6 @@ static inline bool code_is_patched(const struct gcp_code *code, const void *entr
 /* The short cuts, in each entry. < 0: the real function is needed. */
 #define GCP_SHORT static inline __attribute__((always_inline)) int
 
-/* A refusal is the driver's to tell the runtime, which keeps it as its last error. */
-static __attribute__((noinline)) int runtime_alloc_again(void **ret_ptr, size_t bytes,
-							 int result)
-{
-	result = gcp_memory_alloc_again(gcp_thread.pool, bytes, NULL, NULL, result,
-					(gcp_addr *)ret_ptr);
-	gcp_thread.runtime_refused = result > 0 ? result : 0;
-	return result == 0 ? GCP_CUDART_SUCCESS : -1;
-}
-
 GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
 				  size_t bytes)
 {
@@ -145,9 +135,9 @@ GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_
 	assert(gcp_process_pooling());
 	pool = gcp_thread_pool();
 	result = pool ? gcp_memory_try(pool, bytes, (gcp_addr *)ret_ptr) : -1;
-	return __builtin_expect(result == GCP_CUDART_SUCCESS, 1)
-		   ? result
-		   : runtime_alloc_again(ret_ptr, bytes, result);
+	return __builtin_expect(result != GCP_CUDART_SUCCESS, 0)
+		   ? gcp_memory_refused(result)
+		   : result;
 }
 
 /* A sticky device error has the same number in both layers, and whatever the
