@@ -25,7 +25,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "../base/process.h"
 #include "contexts.h"
@@ -43,13 +42,8 @@ struct gcp_context {
 	bool unjoined;    /* found at a barrier; older barriers still to be set */
 	int ending;       /* threads whose real call may end it, or has just ended it */
 	CUstream release; /* NULL: not made yet */
-	SLIST_HEAD(, spare) events;
-};
-
-/* An event of a context that nothing uses. */
-struct spare {
-	CUevent event;
-	SLIST_ENTRY(spare) entry;
+	CUevent *spares;  /* events of it that nothing uses */
+	size_t spare_count;
 };
 
 _Atomic(uint64_t) gcp_contexts_generation = 1;
@@ -478,13 +472,10 @@ CUevent gcp_context_event_spare(CUcontext ctx)
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	assert(ctx);
 	struct gcp_context *context = contexts_find(ctx);
-	struct spare *one = context ? SLIST_FIRST(&context->events) : NULL;
-	CUevent event = one ? one->event : NULL;
 
-	if (one)
-		SLIST_REMOVE_HEAD(&context->events, entry);
-	free(one);
-	return event;
+	return context && context->spare_count > 0
+		   ? context->spares[--context->spare_count]
+		   : NULL;
 }
 
 /* Made without the lock: that can take until the launch queue has room. */
@@ -504,13 +495,16 @@ void gcp_context_event_put(CUcontext ctx, CUevent event)
 	gcp_assert_held(GCP_RANK_CONTEXTS);
 	GCP_KEEP_ERRNO;
 	struct gcp_context *context = contexts_find(ctx);
-	struct spare *one = context ? malloc(sizeof(*one)) : NULL;
+	CUevent *spares = NULL;
 
 	assert(event);
-	if (!one)
+	if (context)
+		spares = realloc(context->spares,
+				 (context->spare_count + 1) * sizeof(event));
+	if (!spares)
 		return;
-	one->event = event;
-	SLIST_INSERT_HEAD(&context->events, one, entry);
+	spares[context->spare_count++] = event;
+	context->spares = spares;
 }
 
 /* --- the end of a context ------------------------------------------------------ */
@@ -518,8 +512,7 @@ void gcp_context_event_put(CUcontext ctx, CUevent event)
 static void contexts_remove(struct gcp_context *context)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	for (struct spare *one; (one = SLIST_FIRST(&context->events)); free(one))
-		SLIST_REMOVE_HEAD(&context->events, entry);
+	free(context->spares);
 	assert(context >= contexts && context < contexts + gcp_context_count);
 	*context = contexts[--gcp_context_count];
 	contexts_changed();
