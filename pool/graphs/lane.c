@@ -42,19 +42,13 @@
 /* Room for so many handles more. False: no memory. */
 static bool stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
 {
-	uint32_t room = stack->count + more;
 	GCP_KEEP_ERRNO;
-	struct gcp_lane_handle *handles;
+	struct gcp_lane_handle *handles =
+	    realloc(stack->handles, (stack->count + more) * sizeof(*handles));
 
-	if (room <= stack->room)
-		return true;
-	room += room / 2;
-	handles = realloc(stack->handles, room * sizeof(*handles));
-	if (!handles)
-		return false;
-	stack->handles = handles;
-	stack->room = room;
-	return true;
+	if (handles)
+		stack->handles = handles;
+	return handles;
 }
 
 /* There is room for it. */
@@ -62,7 +56,7 @@ static void lane_add(struct gcp_lane *lane, uint64_t handle, uint32_t chunks)
 {
 	struct gcp_lane_stack *stack = &lane->stacks[chunks];
 
-	assert(stack->count < stack->room);
+	assert(chunks > 0 && chunks <= GCP_HANDLE_MOST);
 	stack->handles[stack->count++] = (struct gcp_lane_handle){handle, 0};
 }
 
@@ -148,13 +142,6 @@ static void lane_leave(struct gcp_heap *heap)
 		TAILQ_REMOVE(&heap->lane->heaps, heap, lane_link);
 	heap->lane = NULL;
 	memset(heap->lane_used, 0, sizeof(heap->lane_used));
-}
-
-/* No other heap is in its lane. */
-static bool is_alone(struct gcp_heap *heap)
-{
-	return heap->lane && TAILQ_FIRST(&heap->lane->heaps) == heap &&
-	       !TAILQ_NEXT(heap, lane_link);
 }
 
 /* --- lanes -------------------------------------------------------------------- */
@@ -441,7 +428,9 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	lane = heap->lane;
-	alone = is_alone(heap);
+	/* No other heap is in its lane. */
+	alone =
+	    lane && TAILQ_FIRST(&lane->heaps) == heap && !TAILQ_NEXT(heap, lane_link);
 	for (uint32_t size = 1; alone && size <= GCP_HANDLE_MOST; size++)
 		lane->stacks[size].count = 0; /* they stay with the heap */
 	if (!alone)

@@ -15,7 +15,7 @@ struct gcp_lane_stack {
 		uint64_t handle;
 		uint32_t last_of;
 	} * handles;
-	uint32_t count, room;
+	uint32_t count;
 };
 
 /*  X8 of each size a heap is mapped to the first `lane_used` handles
