@@ -359,19 +359,14 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker)
 {
-	uint64_t own = 0, held = 0, shared = 0; /* bytes of heaps of graphs */
 	const struct gcp_capture *capture;
-	struct gcp_graph_heap *entry;
 
 	GCP_LOCKED(&tracker->lock);
-	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		assert(!capture->pool || capture->pool->captures > 0); /* P1 */
-		if (capture->pool)
-			SLIST_FOREACH (entry, &capture->pool->heaps, link)
-				gcp_heap_usage(entry->heap, &own, &held, &shared);
-	}
-	assert(held <= own);
-	return own > 0;
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->pool && !SLIST_EMPTY(&capture->pool->heaps))
+			break;
+	assert(!capture || capture->pool->captures > 0); /* P1 */
+	return capture;
 }
 
 void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
