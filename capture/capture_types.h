@@ -128,6 +128,7 @@ struct gcp_open_end {
 	uint64_t thread;    /* the one whose call made it join */
 	bool resting;       /* it needs no proof, and its next work is made to follow */
 	bool resumed;       /* it had work then: it rests no more */
+	size_t first, count; /* its nodes in the frontier, of the latest look */
 	SLIST_ENTRY(gcp_open_end) link;
 	LIST_ENTRY(gcp_open_end) handle_link; /* tracker->ends[] */
 	LIST_ENTRY(gcp_open_end) event_link;  /* tracker->events[], if it has one */

@@ -303,17 +303,17 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 	frontier->count = 0;
 	SLIST_FOREACH (end, &capture->streams, link) {
-		size_t first = frontier->count;
 		int result = -EAGAIN;
 
 		if (!end->handle || (only && end != only))
 			continue;
+		end->first = frontier->count;
 		if (end_is_here(end)) /* else this thread cannot ask the stream */
 			result = nodes_add(tracker, frontier, end, NULL);
+		end->count = frontier->count - end->first;
 		if (result == 0)
-			result =
-			    line_look(tracker, capture, end->line,
-				      frontier->items + first, frontier->count - first);
+			result = line_look(tracker, capture, end->line,
+					   frontier->items + end->first, end->count);
 		if (result != 0)
 			return result;
 	}
@@ -474,25 +474,21 @@ static int end_goes_on(struct gcp_tracker *tracker, struct gcp_open_end *end)
 	return result;
 }
 
-/* Another stream has waited for an event behind all its work, and it had none since:
- * that precedes what the other one captures next. A default stream of a thread is left
- * out: no other thread can make it follow. */
+/* Another stream has waited for an event behind all its work, and at the latest look it
+ * had none since: that precedes what the other one captures next. A default stream of a
+ * thread is left out: no other thread can make it follow. */
 static bool end_comes_to_rest(struct gcp_tracker *tracker, struct gcp_open_end *end)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_capture *capture = end->capture;
-	struct gcp_nodes *ends = &capture->frontier;
+	const struct gcp_capture *capture = end->capture;
+	void **nodes = capture->frontier.items + end->first;
 
-	assert(end->handle && !end->resting); /* G5 */
-	if (end->joined_by == 0 || end->resumed || gcp_stream_is_default(end->handle) ||
-	    !tracker->driver.contexts_hold())
-		return false;
-	ends->count = 0;
-	end->resting = nodes_add(tracker, ends, end, NULL) == 0;
-	tracker->driver.contexts_release();
-	for (size_t i = 0; i < ends->count; i++)
-		end->resting &=
-		    reach_has(&capture->reach, ends->items[i], end->joined_by);
+	assert(end->handle && !end->resting);                       /* G5 */
+	assert(end->first + end->count <= capture->frontier.count); /* G6 */
+	end->resting =
+	    end->joined_by != 0 && !end->resumed && !gcp_stream_is_default(end->handle);
+	for (size_t i = 0; end->resting && i < end->count; i++)
+		end->resting = reach_has(&capture->reach, nodes[i], end->joined_by);
 	if (end->resting)
 		atomic_store(&tracker->any_resting, true);
 	return end->resting;
