@@ -152,16 +152,6 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 	return result;
 }
 
-static void driver_fence_destroy(void *handle)
-{
-	struct context_fence *fence = handle;
-	GCP_KEEP_ERRNO;
-
-	assert(fence->event);
-	gcp_real.cuEventDestroy_v2(fence->event);
-	free(fence);
-}
-
 static int driver_fence_record(void *ctx, void *handle)
 {
 	struct context_fence *fence = handle;
@@ -364,7 +354,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .graphs_look = driver_graphs_look,
 	    .device_memory = driver_device_memory,
 	    .fence_create = driver_fence_create,
-	    .fence_destroy = driver_fence_destroy,
 	    .fence_discard = free,
 	    .fence_query = driver_fence_query,
 	    .fence_wait = driver_fence_wait,

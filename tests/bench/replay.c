@@ -229,7 +229,7 @@ static int fence_create(void *ctx, void **ret_fence)
 	return *ret_fence ? 0 : -1;
 }
 
-static void fence_destroy(void *fence)
+static void fence_discard(void *fence)
 {
 	free(fence);
 }
@@ -345,8 +345,7 @@ static const struct gcp_driver driver = {
     .mem_release = mem_release,
     .mem_trim = mem_trim,
     .fence_create = fence_create,
-    .fence_destroy = fence_destroy,
-    .fence_discard = fence_destroy,
+    .fence_discard = fence_discard,
     .fence_record = fence_record,
     .fence_order = fence_order,
     .fence_query = fence_query,
