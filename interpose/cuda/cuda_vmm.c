@@ -70,18 +70,11 @@ static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 		    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-static int devices_count(void)
-{
-	int count = 0;
-
-	return gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
-}
-
 /* The devices that can reach the memory of `owner`, a bit for each. */
 static uint64_t reach(int owner)
 {
 	uint64_t found = UINT64_C(1) << owner;
-	int count = devices_count(), able;
+	int count = gcp_device_count(), able;
 	struct gcp_ctx_scope scope;
 
 	assert(owner >= 0 && owner < DEVICES_MAX);
@@ -110,7 +103,7 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 						   CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
 	    CUDA_SUCCESS)
 		return "does not say how its memory can be mapped";
-	if (!forced && __builtin_popcountll(reach(device)) != devices_count())
+	if (!forced && __builtin_popcountll(reach(device)) != gcp_device_count())
 		return "cannot be reached by all other devices of the process";
 	*ret_granularity = granularity;
 	return NULL;
@@ -298,7 +291,7 @@ uint64_t gcp_vmm_users(int device, int user)
 /* To one that has a context; also that of devices which have none yet. */
 static void open_everything_to(CUdevice device)
 {
-	int count = devices_count();
+	int count = gcp_device_count();
 
 	for (CUdevice owner = 0; owner < count && owner < DEVICES_MAX; owner++)
 		if (owner != device && reach(owner) >> device & 1)

@@ -217,7 +217,6 @@ static CUresult fence_query(const struct context_fence *fence)
 
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
 		return result;
-	GCP_LOCKED(&gcp_contexts_lock);
 	return gcp_foreign_work_query(fence->ctx, fence->foreign, false);
 }
 
