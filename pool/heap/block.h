@@ -18,19 +18,6 @@ static inline struct gcp_streamed *gcp_streamed_of(struct gcp_pool *pool,
 	return &pool->streamed[stream % GCP_STREAMED];
 }
 
-static inline void gcp_streamed_insert(struct gcp_pool *pool, struct gcp_block *block)
-{
-	if (block->stream)
-		LIST_INSERT_HEAD(&pool->streamed[block->stream % GCP_STREAMED], block,
-				 streamed);
-}
-
-static inline void gcp_streamed_remove(struct gcp_block *block)
-{
-	if (block->stream)
-		LIST_REMOVE(block, streamed);
-}
-
 /* --- block.c: pool->lock is held --------------------------------------------- */
 
 /* Cuts off the lower `size` of a block, and returns it, in no list; `block` is the
