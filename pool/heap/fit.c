@@ -112,7 +112,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
 			       gcp_addr *ret_at)
 {
 	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(&heap->free, size), size, fresh);
+	    first_fresh(gcp_tree_lowest_for(&heap->free, size, size), size, fresh);
 
 	for (int looks = GCP_LOOKS;
 	     block && looks > 0 && size >= gcp_segment_least(block->segment); looks--) {

@@ -90,7 +90,7 @@ struct gcp_move {
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  struct gcp_chunk *chunks);
+		  struct gcp_chunk *chunks, bool small);
 /* Picks the part of a hole that needs the least memory to make room for `bytes`, and
  * unused handles to put there, first those that are completed; and of the others, which
  * are useless, about as much as is missing. Neither if the pool had better grow.
@@ -125,7 +125,8 @@ void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 /* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
  * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment);
+		       struct gcp_chunk *chunks, bool small,
+		       struct gcp_segment **ret_segment);
 /* The pool has got memory from the driver, or given back. */
 void gcp_reserved_count(struct gcp_pool *pool, int64_t change, bool mapped,
 			bool private);

@@ -50,10 +50,10 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 }
 
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  struct gcp_chunk *chunks)
+		  struct gcp_chunk *chunks, bool small)
 {
 	struct gcp_segment *segment;
-	int result = gcp_segment_create(heap, addr, size, chunks, &segment);
+	int result = gcp_segment_create(heap, addr, size, chunks, small, &segment);
 
 	if (result == 0)
 		hole_insert(heap, segment->first);
@@ -170,7 +170,7 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 static void place_by_holes(const struct gcp_treap *holes, uint64_t size, uint64_t bytes,
 			   struct place *best)
 {
-	struct gcp_block *hole = gcp_tree_lowest_fit(holes, size);
+	struct gcp_block *hole = gcp_tree_lowest_for(holes, size, bytes);
 
 	for (int looks = GCP_LOOKS; hole && looks > 0; looks--) {
 		place_consider(hole, bytes, best);
