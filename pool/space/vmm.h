@@ -76,16 +76,16 @@ int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused handles that it may come from. Their blocks are MOVING. */
 struct gcp_move {
-	struct gcp_heap *heap;           /* of the target */
-	struct gcp_block *target;        /* NULL: none, handles are given back */
-	struct gcp_block_list donors;    /* of the pool's common heap */
-	uint64_t donated;                /* bytes of donors, at most `room` */
-	uint64_t room;                   /* bytes that the target may have */
-	const struct gcp_block *keep[2]; /* what the target is to merge with */
-	uint64_t epoch;                  /* that the donated handles had at most */
-	bool apart;                      /* the target is to merge with nothing */
-	uint64_t stream;                 /* what waits there may be donated, too: */
-	uint32_t looks;                  /* the latest so many blocks; 0: none */
+	struct gcp_heap *heap;        /* of the target */
+	struct gcp_block *target;     /* NULL: none, handles are given back */
+	struct gcp_block_list donors; /* of the pool's common heap */
+	uint64_t donated;             /* bytes of donors, at most `room` */
+	uint64_t room;                /* bytes that the target may have */
+	const struct gcp_block *keep; /* what the target is to merge with */
+	uint64_t epoch;               /* that the donated handles had at most */
+	bool apart;                   /* the target is to merge with nothing */
+	uint64_t stream;              /* what waits there may be donated, too: */
+	uint32_t looks;               /* the latest so many blocks; 0: none */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */

@@ -359,6 +359,19 @@ TEST(small_blocks_lie_side_by_side_and_large_ones_elsewhere)
 	assert_true(must_alloc(pool, 1 * MIB) >= first + 64 * MIB);
 }
 
+/* A block beside the room for a request, of which it could have the end alone. */
+TEST(what_is_free_beside_the_room_moves_as_a_whole)
+{
+	gcp_addr large = must_alloc(pool, 256 * MIB), end = must_alloc(pool, 2 * MIB);
+
+	assert_true(end == large + 256 * MIB);
+	must_free(large); /* handles of 32 MiB */
+	must_free(end);
+	fake.done = fake.submitted;
+	must_alloc(pool, 300 * MIB);
+	assert_int_equal(fake.memory_used, 300 * MIB);
+}
+
 /* Rows of blocks with every other one freed: all that is free makes one block. */
 TEST(what_is_free_between_blocks_serves_one_as_large_as_all_of_it)
 {
