@@ -349,6 +349,14 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	return found;
 }
 
+CUcontext gcp_contexts_home_of(CUcontext ctx)
+{
+	CUcontext home = NULL;
+	int device;
+
+	return gcp_contexts_home(ctx, &home, &device) ? home : NULL;
+}
+
 /* --- barriers ----------------------------------------------------------------- */
 
 /* False: one of them cannot be asked for now. */

@@ -52,6 +52,8 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind);
  * belong. False: in none, they pass through. So do those of a context whose work has
  * failed, for the driver to give the error. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
+/* That context alone, or NULL. */
+CUcontext gcp_contexts_home_of(CUcontext ctx);
 
 /* Takes note of an error of a call. */
 void gcp_contexts_note_error(CUresult result) __attribute__((cold));

@@ -121,16 +121,6 @@ static bool counts_for(const struct foreign *work, CUcontext ctx)
 	return counts;
 }
 
-/* The work of a green context goes on when that is destroyed, which waits for nothing,
- * and an event of the primary one can be recorded in its streams (measured). */
-static CUcontext event_context(CUcontext executing)
-{
-	CUcontext home = NULL;
-	int device;
-
-	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
-}
-
 /* A record may wait until the stream's queue has room: it is made without locks. */
 bool gcp_foreign_work_note(CUcontext executing, CUstream stream,
 			   const CUcontext *contexts, int count)
@@ -143,7 +133,10 @@ bool gcp_foreign_work_note(CUcontext executing, CUstream stream,
 	assert(count <= HOMES_MAX && (contexts || count == 0));
 	if (!work)
 		return false;
-	work->ctx = event_context(executing);
+	/* The work of a green context goes on when that is destroyed, which waits for
+	 * nothing, and an event of the primary one can be recorded in its streams
+	 * (measured). */
+	work->ctx = gcp_contexts_home_of(executing) ?: executing;
 	assert(work->ctx);
 	work->every = !contexts;
 	for (int i = 0; i < count; i++)

@@ -18,13 +18,10 @@ static CUresult context_created(CUresult result, CUcontext *ret_ctx)
 /* Its primary context may be new, too. */
 static CUresult green_seen(CUresult result, const CUcontext *ctx)
 {
-	CUcontext home;
-	int device;
-
 	if (result != CUDA_SUCCESS || !ctx)
 		return result;
 	gcp_contexts_seen(*ctx, GCP_CONTEXT_GREEN);
-	(void)gcp_contexts_home(*ctx, &home, &device);
+	(void)gcp_contexts_home_of(*ctx);
 	return result;
 }
 

@@ -258,14 +258,13 @@ static void copy_cover(const struct copy *copy)
 		   (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_LEGACY ||
 		   gcp_vmm_is_wider();
 	CUcontext contexts[3] = {NULL};
-	int device;
 
 	assert(copy->executing); /* whose work it is */
 	for (int i = 0; i < 2; i++)
 		if (far || !copy->is_far[i])
 			contexts[i] = copy->homes[i];
 	if ((!copy->several || !gcp_vmm_is_wider()) &&
-	    gcp_contexts_home(copy->executing, &contexts[2], &device))
+	    (contexts[2] = gcp_contexts_home_of(copy->executing)))
 		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts, 3);
 	else
 		gcp_foreign_work_submitted(copy->executing, copy->stream, NULL, 0);

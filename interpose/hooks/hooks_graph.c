@@ -339,14 +339,9 @@ typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
  * Those of a primary context cover its green ones. */
 static bool is_away(CUgraphExec exec, CUcontext ctx)
 {
-	CUcontext home;
-	int device;
-
-	if (!gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL))
-		return false;
-	if (!gcp_contexts_home(ctx, &home, &device))
-		home = ctx;
-	return gcp_exec_is_away(gcp_process.tracker, exec, ctx, home);
+	return gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL) &&
+	       gcp_exec_is_away(gcp_process.tracker, exec, ctx,
+				gcp_contexts_home_of(ctx) ?: ctx);
 }
 
 /* The real launch. An event stands behind it where it is away, for which the memory

@@ -119,14 +119,11 @@ static CUresult memory_tell(CUdeviceptr ptr)
 /* CUDA knows of an import in the context only that opened it (measured). */
 static bool range_is_of_another_context(const struct gcp_block_info *range)
 {
-	CUcontext ctx = NULL, home;
-	int device;
+	CUcontext ctx = NULL;
 
 	if (!is_imported(range) || gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS)
 		return false;
-	if (gcp_contexts_home(ctx, &home, &device))
-		ctx = home;
-	return ctx != range->ctx;
+	return (gcp_contexts_home_of(ctx) ?: ctx) != range->ctx;
 }
 
 /* Asked for nothing, CUDA looks at no pointer (measured). Of a block CUDA is asked,

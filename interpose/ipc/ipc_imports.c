@@ -351,10 +351,9 @@ static CUresult context_here(struct gcp_import_info *ret_here)
 		result = gcp_real.cuCtxGetDevice(&device);
 	if (result != CUDA_SUCCESS)
 		return result;
-	*ret_here = (struct gcp_import_info){.ctx = ctx, .device = device};
-	ret_here->pooled = gcp_contexts_home(ctx, &home, &device);
-	if (ret_here->pooled)
-		ret_here->ctx = home;
+	home = gcp_contexts_home_of(ctx);
+	*ret_here = (struct gcp_import_info){
+	    .ctx = home ?: ctx, .device = device, .pooled = home};
 	return CUDA_SUCCESS;
 }
 
