@@ -133,9 +133,9 @@ struct gcp_block {
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
-	bool async;     /* stream-ordered: USED, or in a stream's cache of a thread */
-	uint16_t opens; /* how many have it open: other processes, and a graph.
-			 * EXPORTED, LENT, CAPTURED */
+	bool async; /* stream-ordered: USED, or in a stream's cache of a thread */
+	_Atomic uint16_t opens; /* how many have it open: other processes, and a graph.
+				 * EXPORTED, LENT, CAPTURED */
 	bool apart; /* of a private heap: allocated for any work, and when free not one
 		     * with memory beside it that was never allocated. B4 */
 	union {
@@ -178,13 +178,6 @@ struct gcp_chunk {
 	uint32_t count;  /* chunks of the handle */
 };
 
-/* Numbers of segments: mapped ranges for blocks of less than half a chunk come first,
- * then segments of one chunk for any block, those of the driver, and mapped ones. A
- * search for a small block ends at GCP_NUMBER_LARGE, one for a large block begins at
- * GCP_NUMBER_ANY. */
-#define GCP_NUMBER_ANY   (1ull << 62)
-#define GCP_NUMBER_LARGE (2ull << 62)
-
 /* One allocation of the driver, or a range of addresses that vmm.c maps memory
  * behind, handle by handle. All fields but chunks: pool->lock.
  *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
@@ -195,7 +188,9 @@ struct gcp_chunk {
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
-	uint64_t number; /* of no other segment; above, and then by age */
+	/* Of no other segment. Those of small blocks come first, then the driver's: a
+	 * search for a small block ends behind them. */
+	uint64_t number;
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its
 	 * blocks. */
@@ -334,6 +329,9 @@ struct gcp_timeline {
 	_Atomic uint64_t closed; /* epochs closed since the start; written likewise */
 	struct gcp_fence *spare; /* fences to use again; fence_lock */
 	_Atomic bool refused;    /* context_fence.c; written under fence_lock */
+	/* Its context may be gone, with its fences: none is recorded, asked or waited
+	 * for; written under fence_lock. */
+	_Atomic bool detached;
 	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
 	struct gcp_pools *pools; /* constant, as the next ones */
 	struct gcp_pool *pool;
@@ -579,10 +577,6 @@ void gcp_hole_remove(struct gcp_heap *heap, struct gcp_block *block);
  * after such a block; NULL: there is none. */
 struct gcp_block *gcp_tree_lowest_fit(const struct gcp_treap *tree, uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
-/* The lowest one where a request for `bytes` may lie: if it is no small one, in no
- * range of small blocks. */
-struct gcp_block *gcp_tree_lowest_for(const struct gcp_treap *tree, uint64_t size,
-				      uint64_t bytes);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap);
 
 static inline bool gcp_segment_before(const struct gcp_segment *a,
@@ -615,11 +609,15 @@ struct gcp_request {
 	uint64_t size;              /* rounded up to a class or to units */
 	uint32_t size_class;        /* or GCP_CLASS_NONE */
 	uint64_t stream;            /* stream-ordered: in that one; 0: in none */
+	bool async;                 /* stream-ordered, and the block will be */
+	uint64_t async_stream;      /* of this stream */
 	enum gcp_heap_use use;      /* of a private heap */
 	bool looks_long;            /* at all that its stream has freed */
 	struct gcp_cache *counting; /* the thread's: counts it; cache->own is held */
 	struct gcp_block *made;  /* FREE: new room for it; while pool->lock is held */
-	struct gcp_block *block; /* found, and USED */
+	struct gcp_block *block; /* found, and USED; once the locks are left it may have
+				  * gone with its context, but for what it has: */
+	gcp_addr addr;
 };
 
 /* miss.c: the rest of the way when the cache gave none. No lock held. */

@@ -312,7 +312,7 @@ static void complaint_say(void *arg, const char *sentence, const char *instead)
 {
 	const struct gcp_options *options = arg;
 
-	if (options && options->strict)
+	if (options->strict)
 		gcp_log(GCP_LOG_ERROR, "%s, stopping: GCPOOL_STRICT is set", sentence);
 	else
 		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
@@ -336,10 +336,9 @@ static char *const *environment_of_user(void)
 	return getauxval(AT_SECURE) ? NULL : environ;
 }
 
-int gcp_options_look(struct gcp_options *ret_options, bool says)
+void gcp_options_look(struct gcp_options *ret_options)
 {
-	return gcp_options_parse(ret_options, environment_of_user(),
-				 says ? complaint_say : NULL, NULL);
+	(void)gcp_options_parse(ret_options, environment_of_user(), NULL, NULL);
 }
 
 int gcp_options_read(struct gcp_options *ret_options)
@@ -348,7 +347,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 	enum gcp_log_level level;
 	int wrong;
 
-	(void)gcp_options_look(&before, false);
+	gcp_options_look(&before);
 	level = before.log_level;
 	if (before.strict && level < GCP_LOG_ERROR)
 		level = GCP_LOG_ERROR;

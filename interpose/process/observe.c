@@ -96,7 +96,7 @@ void gcp_observe_load(void)
 	struct gcp_options options;
 	GCP_KEEP_ERRNO;
 
-	(void)gcp_options_look(&options, false);
+	gcp_options_look(&options);
 	if (is_wanted(&options))
 		library_load();
 }

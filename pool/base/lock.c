@@ -135,6 +135,12 @@ static bool barrier_everywhere(void)
 	return done;
 }
 
+void gcp_owner_lock_init(struct gcp_owner *own)
+{
+	atomic_store(&own->inside, 0);
+	atomic_store(&own->remote, 0);
+}
+
 void gcp_remote_announce(struct gcp_owner *own)
 {
 	gcp_assert_held(GCP_RANK_REGISTRY);
@@ -158,11 +164,8 @@ void gcp_remote_barrier(void)
 void gcp_remote_lock(struct gcp_owner *own)
 {
 	gcp_assert_held(GCP_RANK_REGISTRY);
-	gcp_rank_take(GCP_RANK_CACHE);
-	if (atomic_load_explicit(&own->remote, memory_order_relaxed) == 0) {
-		gcp_remote_announce(own);
-		gcp_remote_barrier();
-	}
+	gcp_assert_held(GCP_RANK_CACHE);
+	assert(atomic_load(&own->remote) > 0);
 	for (int turn = 0;
 	     atomic_load_explicit(&own->inside, memory_order_acquire) != 0; turn++)
 		gcp_pause(turn);
@@ -173,5 +176,4 @@ void gcp_remote_unlock(struct gcp_owner *own)
 	assert(atomic_load(&gcp_owners_disturbed) > atomic_load(&refused));
 	atomic_store_explicit(&own->remote, 0, memory_order_release);
 	atomic_fetch_sub(&gcp_owners_disturbed, 1);
-	gcp_rank_drop(GCP_RANK_CACHE);
 }

@@ -184,7 +184,6 @@ enum { GCP_OWNERS_HAVE_RANK = 1 };
 enum { GCP_OWNERS_HAVE_RANK = 0 };
 #endif
 
-/* All zero: free. */
 struct gcp_owner {
 	_Atomic uint32_t inside; /* the owner is; written by the owner */
 	_Atomic uint32_t remote; /* a remote thread is; written by remote threads, which
@@ -195,6 +194,7 @@ struct gcp_owner {
  * them: then all go the long way. */
 extern _Atomic uint32_t gcp_owners_disturbed __attribute__((visibility("hidden")));
 
+void gcp_owner_lock_init(struct gcp_owner *own);
 /* The long way, which waits. */
 void gcp_owner_enter(struct gcp_owner *own);
 
@@ -226,9 +226,9 @@ static inline void gcp_owner_unlock(struct gcp_owner *own)
 		gcp_rank_drop(GCP_RANK_CACHE);
 }
 
-/* For other threads, which hold pools->registry_lock all the while. For several owners
- * each is announced, one barrier serves them all, and each is then locked and unlocked:
- * an owner that was announced waits until it is. */
+/* For other threads, which hold pools->registry_lock all the while, and the rank. For
+ * several owners each is announced, one barrier serves them all, and each is then
+ * locked and unlocked: an owner that was announced waits until it is. */
 void gcp_remote_announce(struct gcp_owner *own);
 void gcp_remote_barrier(void);
 void gcp_remote_lock(struct gcp_owner *own);

@@ -38,6 +38,7 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
+	gcp_owner_lock_init(&cache->own);
 	cache->pool = pool;
 	for (uint32_t i = 0; i < count; i++) {
 		gcp_chain_init(&cache->magazines[i].loaded);
@@ -80,12 +81,12 @@ struct gcp_cache *gcp_cache_if_any(struct gcp_pool *pool)
 
 /* --- the records: cache->own is held ---------------------------------------------- */
 
-static void delta_move(struct gcp_cache *cache, struct gcp_stats_delta *ret_delta)
+/* Hands what the thread counted to the pool. pool->lock is held. */
+static void delta_merge(struct gcp_cache *cache)
 {
 	cache->held -= cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
-	*ret_delta = cache->delta;
-	ret_delta->hits = ret_delta->up[GCP_STATS_LEVEL_BLOCKS];
-	memset(&cache->delta, 0, sizeof(cache->delta));
+	cache->delta.hits = cache->delta.up[GCP_STATS_LEVEL_BLOCKS];
+	gcp_stats_merge(cache->pool, &cache->delta);
 	gcp_cache_floor_set(cache);
 }
 
@@ -95,10 +96,7 @@ static int64_t counted_take(struct gcp_cache *cache)
 	int64_t counted = cache->epoch_part - cache->epoch_left;
 
 	cache->epoch_part = cache->epoch_left;
-	return cache->epoch == atomic_load_explicit(&cache->pool->timeline.open,
-						    memory_order_relaxed)
-		   ? counted
-		   : 0;
+	return cache->epoch == GCP_LOAD(cache->pool->timeline.open) ? counted : 0;
 }
 
 /* The first free into an epoch: looks up the thread's share of it, once for all frees
@@ -244,6 +242,15 @@ static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazi
 		gcp_cache_held_add(cache, gcp_chain_bytes(loaded) - had);
 }
 
+void gcp_cache_leave(struct gcp_cache *cache)
+{
+	int64_t net = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
+
+	gcp_owner_unlock(&cache->own);
+	if (net > GCP_STATS_LAG || net < -GCP_STATS_LAG)
+		gcp_cache_merge_stats(cache);
+}
+
 /* So high it was not since the last hand-over, when all was zero: no need to ask at
  * other times. */
 int gcp_cache_counted(struct gcp_cache *cache)
@@ -251,17 +258,34 @@ int gcp_cache_counted(struct gcp_cache *cache)
 	gcp_stats_delta_raise(&cache->delta);
 	assert(cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] <= /* T1 */
 	       cache->delta.high[GCP_STATS_LEVEL_ALLOCATED]);
-	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
-	gcp_owner_unlock(&cache->own);
-	if (full)
-		gcp_cache_merge_stats(cache);
+	gcp_cache_leave(cache);
 	return 0;
 }
 
-struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
-				 uint64_t requested)
+void gcp_pool_enter(struct gcp_pool *pool, struct gcp_cache *cache)
 {
-	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	if (cache)
+		gcp_owner_lock(&cache->own);
+	else
+		gcp_mutex_lock(&pool->lock);
+}
+
+void gcp_pool_enter_heap(struct gcp_pool *pool, struct gcp_cache *cache)
+{
+	if (cache)
+		gcp_mutex_lock(&pool->lock);
+}
+
+void gcp_pool_leave(struct gcp_pool *pool, struct gcp_cache *cache)
+{
+	gcp_mutex_unlock(&pool->lock);
+	if (cache)
+		gcp_cache_leave(cache);
+}
+
+bool gcp_cache_take(struct gcp_cache *cache, struct gcp_request *request)
+{
+	struct gcp_magazine *magazine = &cache->magazines[request->size_class];
 	struct gcp_block *block;
 
 	gcp_owner_lock(&cache->own);
@@ -270,10 +294,12 @@ struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
 		if (!magazine->loaded.first)
 			load_previous(magazine);
 		if (!loaded_is_ready(cache, magazine))
-			loaded_exchange(cache, magazine, size_class);
+			loaded_exchange(cache, magazine, request->size_class);
 	}
 	block = loaded_is_ready(cache, magazine) ? magazine->loaded.first : NULL;
-	if (block && gcp_cache_pop(cache, magazine, block, requested))
+	if (block)
+		gcp_request_serve(request, cache, block);
+	if (block && gcp_cache_pop(cache, magazine, block, request->bytes))
 		gcp_cache_counted(cache);
 	else
 		gcp_owner_unlock(&cache->own);
@@ -302,7 +328,6 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	gcp_chain_init(&excess);
 	gcp_owner_lock(&cache->own);
 	int64_t filled = share_take(cache);
-	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
 	bool over = gcp_cache_bytes(cache) > cache->limit;
 
 	if (magazine->previous.first &&
@@ -311,7 +336,6 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 	bool everything = gcp_cache_bytes(cache) > cache->limit;
 	if (everything)
 		cache_drain(cache, &excess);
-	gcp_owner_unlock(&cache->own);
 	if (excess.first && !everything)
 		gcp_depot_put(cache->pool, &excess);
 	if (excess.first) {
@@ -319,34 +343,24 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 			gcp_window_starved(cache->pool);
 		gcp_chain_to_heap(cache->pool, &excess);
 	}
-	if (full)
-		gcp_cache_merge_stats(cache);
+	gcp_cache_leave(cache);
 	return filled > 0 && gcp_timeline_fill(cache->pool, filled, filled);
 }
 
 bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block, uint32_t index)
 {
-	gcp_owner_lock(&cache->own);
 	epoch_enter(cache, block->epoch);
 	bool much = gcp_cache_push(cache, block, index);
 	gcp_owner_unlock(&cache->own);
 	return much && gcp_cache_put_slow(cache, index);
 }
 
-bool gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block)
+int64_t gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block)
 {
-	int64_t size = (int64_t)block->size;
-
-	gcp_owner_lock(&cache->own);
 	epoch_enter(cache, block->epoch);
 	gcp_cache_freed(cache, block);
-	gcp_cache_held_add(cache, -size);
-	int64_t filled = share_take(cache);
-	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
-	gcp_owner_unlock(&cache->own);
-	if (full)
-		gcp_cache_merge_stats(cache);
-	return filled > 0 && gcp_timeline_fill(cache->pool, filled, size);
+	gcp_cache_held_add(cache, -(int64_t)block->size);
+	return share_take(cache);
 }
 
 uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
@@ -401,25 +415,18 @@ static struct gcp_block *bin_take(struct gcp_block **link, uint64_t stream,
 	return NULL;
 }
 
-void gcp_cache_number(struct gcp_cache *cache, struct gcp_block *block)
+bool gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stream,
+			     struct gcp_request *request)
 {
-	if (cache->serial % GCP_SERIALS == 0)
-		cache->serial = atomic_fetch_add_explicit(
-		    &cache->pool->pools->serials, GCP_SERIALS, memory_order_relaxed);
-	__atomic_store_n(&block->serial, cache->serial++, __ATOMIC_RELAXED);
-}
+	uint64_t size = request->size;
 
-struct gcp_block *gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stream,
-					  uint64_t size, uint64_t requested)
-{
 	gcp_owner_lock(&cache->own);
 	struct gcp_block *block = bin_take(bin_of(cache, stream, size), stream, size);
 	if (block) {
 		cache->streamed_count--;
-		gcp_cache_number(cache, block);
-		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
+		gcp_request_serve(request, cache, block);
 	}
-	if (block && gcp_cache_give(cache, block, requested))
+	if (block && gcp_cache_give(cache, block, request->bytes))
 		gcp_cache_counted(cache);
 	else
 		gcp_owner_unlock(&cache->own);
@@ -435,7 +442,6 @@ bool gcp_cache_put_streamed(struct gcp_cache *cache, uint64_t stream,
 
 	if (size > limit / 2)
 		return false;
-	gcp_owner_lock(&cache->own);
 	if (gcp_cache_bytes(cache) + size > limit)
 		streamed_drain(cache, excess);
 	gcp_stats_delta_async(&cache->delta, -(int64_t)block->requested);
@@ -444,48 +450,10 @@ bool gcp_cache_put_streamed(struct gcp_cache *cache, uint64_t stream,
 	block->next = *bin;
 	*bin = block;
 	cache->streamed_count++;
-	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
-	gcp_owner_unlock(&cache->own);
-	if (full)
-		gcp_cache_merge_stats(cache);
 	return true;
 }
 
 /* --- for others ------------------------------------------------------------------- */
-
-void gcp_caches_announce(struct gcp_pool *pool)
-{
-	const struct gcp_cache *mine = gcp_cache_if_any(pool);
-	struct gcp_cache *cache;
-	bool any = false;
-
-	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
-		if (cache->pool != pool || cache == mine)
-			continue;
-		gcp_remote_announce(&cache->own);
-		any = true;
-	}
-	if (any)
-		gcp_remote_barrier();
-}
-
-/* The calling thread's own cache, unless a signal handler that ends the process has
- * interrupted the thread inside it, or, with registry_lock, another's. */
-static void cache_lock(struct gcp_cache *cache)
-{
-	if (cache == gcp_cache_if_any(cache->pool) && !atomic_load(&cache->own.inside))
-		gcp_owner_lock(&cache->own);
-	else
-		gcp_remote_lock(&cache->own);
-}
-
-static void cache_unlock(struct gcp_cache *cache)
-{
-	if (cache == gcp_cache_if_any(cache->pool))
-		gcp_owner_unlock(&cache->own);
-	else
-		gcp_remote_unlock(&cache->own);
-}
 
 void gcp_cache_add_counted(struct gcp_pool *pool)
 {
@@ -503,33 +471,61 @@ void gcp_cache_add_counted(struct gcp_pool *pool)
 
 void gcp_cache_merge_stats(struct gcp_cache *cache)
 {
-	struct gcp_stats_delta delta;
+	gcp_pool_enter(cache->pool, cache);
+	gcp_pool_enter_heap(cache->pool, cache);
+	delta_merge(cache);
+	gcp_pool_leave(cache->pool, cache);
+}
 
-	cache_lock(cache);
-	delta_move(cache, &delta);
-	cache_unlock(cache);
+#define CACHES_FOREACH(cache, of_pool)                                                 \
+	TAILQ_FOREACH (cache, &(of_pool)->pools->caches, link)                         \
+		if ((cache)->pool == (of_pool))
 
-	GCP_LOCKED(&cache->pool->lock);
-	gcp_stats_merge(cache->pool, &delta);
+/* One barrier serves all. The calling thread's own needs none: if it is inside, a
+ * signal handler that ends the process has interrupted it there. */
+void gcp_caches_lock(struct gcp_pool *pool)
+{
+	const struct gcp_cache *mine = gcp_cache_if_any(pool);
+	struct gcp_cache *cache;
+	bool others = false;
+
+	CACHES_FOREACH(cache, pool)
+	{
+		gcp_remote_announce(&cache->own);
+		others |= cache != mine;
+	}
+	if (others)
+		gcp_remote_barrier();
+	gcp_rank_take(GCP_RANK_CACHE);
+	CACHES_FOREACH(cache, pool)
+	gcp_remote_lock(&cache->own);
+	gcp_mutex_lock(&pool->lock);
+	CACHES_FOREACH(cache, pool)
+	delta_merge(cache);
+}
+
+void gcp_caches_unlock(struct gcp_pool *pool)
+{
+	struct gcp_cache *cache;
+
+	CACHES_FOREACH(cache, pool)
+	gcp_remote_unlock(&cache->own);
+	gcp_rank_drop(GCP_RANK_CACHE);
 }
 
 /* In mapped memory an allocation may close the epoch now, and what was counted for it
  * is to bring a free to close the next one, or none ever would. */
-static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
+void gcp_caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_cache *cache;
 	int64_t counted = 0;
 
-	gcp_assert_held(GCP_RANK_REGISTRY);
+	gcp_assert_held(GCP_RANK_CACHE);
 	gcp_chain_init(chain);
-	gcp_caches_announce(pool);
-	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
-		if (cache->pool != pool)
-			continue;
-		cache_lock(cache);
+	CACHES_FOREACH(cache, pool)
+	{
 		cache_drain(cache, chain);
 		counted += pool->vmm ? counted_take(cache) : 0;
-		cache_unlock(cache);
 	}
 	gcp_depot_drain(pool, chain);
 	if (counted > 0)
@@ -541,24 +537,12 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	struct gcp_chain chain;
 
 	GCP_LOCKED(&pool->pools->registry_lock);
-	caches_drain(pool, &chain);
-	gcp_chain_to_heap(pool, &chain);
-	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_at, at + FLUSH_GROWTH, memory_order_relaxed);
-}
-
-/* The blocks' descriptors are released with their segments. registry_lock is
- * held. */
-void gcp_caches_reset(struct gcp_pool *pool)
-{
-	struct gcp_chain chain;
-	struct gcp_cache *cache;
-
-	caches_drain(pool, &chain);
-	TAILQ_FOREACH (cache, &pool->pools->caches, link)
-		if (cache->pool == pool)
-			gcp_cache_merge_stats(cache);
-	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
+	gcp_caches_lock(pool);
+	gcp_caches_drain(pool, &chain);
+	gcp_caches_unlock(pool);
+	gcp_heap_put_chain(&pool->common, &chain);
+	gcp_mutex_unlock(&pool->lock);
+	GCP_STORE(pool->flush_at, GCP_LOAD(pool->reserved_hint) + FLUSH_GROWTH);
 }
 
 /* The calling thread's. */
@@ -569,13 +553,11 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_chain_init(&chain);
 	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_REMOVE(&pools->caches, cache, link);
-	gcp_owner_lock(&cache->own);
+	gcp_cache_merge_stats(cache);
 	cache_drain(cache, &chain);
-	gcp_owner_unlock(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
 	/* The next free closes the epoch if this fills it. */
 	(void)gcp_timeline_fill(cache->pool, counted_take(cache), 0);
-	gcp_cache_merge_stats(cache);
 	gcp_chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);
 	free(cache);

@@ -84,28 +84,40 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 /* So many blocks of one class are a batch, as many as may wait in the cache for the
  * device: half of what it holds at most. */
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
-/* Counts a block of the open epoch that the thread frees and does not keep. True: the
- * epoch should be closed. */
-bool gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block);
+/* Counts a block of the open epoch that the thread frees and does not keep. Returns
+ * what the thread has freed into it, if that is its share; else 0. cache->own is held.
+ */
+int64_t gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block);
 /* Adds up what the calling thread has freed into the open epoch, and kept, with what
  * others have: before it frees what it does not keep. */
 void gcp_cache_add_counted(struct gcp_pool *pool);
-/* Before the caches of the pool are looked into, each of them, with registry_lock held
- * all the while: one barrier serves all. */
-void gcp_caches_announce(struct gcp_pool *pool);
-/* Hands what the thread counted to the pool. Takes pool->lock. */
+/* Hands what the calling thread counted to the pool. Takes cache->own and pool->lock.
+ */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Returns true if the pool has grown by much since all caches were emptied. */
 static inline bool gcp_pool_has_grown(const struct gcp_pool *pool)
 {
-	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
-	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
+	return GCP_LOAD(pool->reserved_hint) >= GCP_LOAD(pool->flush_at);
 }
 /* Empties the caches of all threads, and what threads have left for each other, into
  * the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
-/* The same for a pool whose context is gone: the blocks are detached. */
-void gcp_caches_reset(struct gcp_pool *pool);
+/* Takes the locks of all caches of the pool, and pool->lock, which gcp_caches_unlock
+ * does not leave; what the threads have counted is the pool's then. registry_lock is
+ * held. */
+void gcp_caches_lock(struct gcp_pool *pool);
+void gcp_caches_unlock(struct gcp_pool *pool);
+/* Called between these two: all blocks of the caches, and of the depots. */
+void gcp_caches_drain(struct gcp_pool *pool, struct gcp_chain *chain);
+
+/* While a thread has a block of the pool that is free and in no list the pool is not
+ * reset: the thread holds the lock of its cache or, without one, pool->lock. Then, if
+ * the block is for the heap, both. Leaves both. */
+void gcp_pool_enter(struct gcp_pool *pool, struct gcp_cache *cache);
+void gcp_pool_enter_heap(struct gcp_pool *pool, struct gcp_cache *cache);
+void gcp_pool_leave(struct gcp_pool *pool, struct gcp_cache *cache);
+/* Leaves the cache, and hands to the pool what it has counted, if that is much. */
+void gcp_cache_leave(struct gcp_cache *cache);
 
 /* Whether there are other threads to leave batches for. */
 bool gcp_depot_is_open(const struct gcp_pool *pool);
@@ -128,19 +140,39 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 
 /* --- memory in the order of streams ----------------------------------------------- */
 
-/* A block of exactly `size` that the calling thread freed in `stream`, now USED; NULL:
- * it has none. Takes cache->own. */
-struct gcp_block *gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stream,
-					  uint64_t size, uint64_t requested);
-/* Tells a stream-ordered allocation from every other one. cache->own is held. */
-void gcp_cache_number(struct gcp_cache *cache, struct gcp_block *block);
+/* Takes a block of exactly that size that the calling thread freed in `stream`, if it
+ * has one. Takes cache->own. */
+bool gcp_cache_take_streamed(struct gcp_cache *cache, uint64_t stream,
+			     struct gcp_request *request);
+/* The request has the block. cache->own is held, or (NULL) pool->lock. */
+static inline void gcp_request_serve(struct gcp_request *request,
+				     struct gcp_cache *cache, struct gcp_block *block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	uint64_t none = 0, *serial = cache ? &cache->serial : &none;
+
+	/* Its number tells a stream-ordered allocation from every other one. */
+	request->block = block;
+	request->addr = block->addr;
+	if (!request->async)
+		return;
+	block->async = true;
+	block->stream = request->async_stream;
+	if (*serial % GCP_SERIALS == 0)
+		*serial = atomic_fetch_add_explicit(&pool->pools->serials, GCP_SERIALS,
+						    memory_order_relaxed);
+	__atomic_store_n(&block->serial, (*serial)++, __ATOMIC_RELAXED);
+	gcp_stats_delta_async(cache ? &cache->delta : &pool->delta,
+			      (int64_t)request->bytes);
+}
 /* Keeps a block that is CACHED by the caller; false: it is still the caller's. Blocks
- * on `excess` are for the heap in any case. Takes cache->own. */
+ * on `excess` are for the heap in any case. cache->own is held. */
 bool gcp_cache_put_streamed(struct gcp_cache *cache, uint64_t stream,
 			    struct gcp_block *block, struct gcp_chain *excess);
 /* Takes back a block that is CACHED by the caller and was stream-ordered. 0: the stream
- * is not known. As gcp_pools_free. */
-int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream);
+ * is not known. As gcp_pools_free. Called behind gcp_pool_enter, and leaves. */
+int gcp_stream_free(struct gcp_pool *pool, struct gcp_cache *cache,
+		    struct gcp_block *block, uint64_t stream);
 
 /* --- the hot path --------------------------------------------------------------- */
 
@@ -204,12 +236,11 @@ static inline void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
 	gcp_cache_floor_set(cache);
 }
 
-/* A ready block of a class, now USED, or NULL. Takes cache->own. */
-struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
-				 uint64_t requested);
+/* Takes a ready block of the request's class, if there is one. Takes cache->own. */
+bool gcp_cache_take(struct gcp_cache *cache, struct gcp_request *request);
 /* Takes a block that is CACHED by the caller into a magazine. Returns true if its epoch
  * should be closed. Once the cache is left, a flush by another thread may have merged
- * the block away. Takes cache->own. */
+ * the block away. Called with cache->own held, and leaves it. */
 bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block, uint32_t index);
 /* The slow half, if gcp_cache_push has returned true. */
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index);

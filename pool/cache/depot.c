@@ -32,16 +32,14 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
-	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
-	       GCP_LIMIT(pool, scale) > 0;
+	return GCP_LOAD(pool->cache_count) > 1 || GCP_LIMIT(pool, scale) > 0;
 }
 
 /* depot->lock is held. */
 static void first_set(struct gcp_depot *depot, struct gcp_block *first)
 {
 	depot->first = first;
-	atomic_store_explicit(&depot->oldest, first ? first->epoch : 0,
-			      memory_order_relaxed);
+	GCP_STORE(depot->oldest, first ? first->epoch : 0);
 }
 
 /* The oldest stands first, but for some that were exchanged for an older one and went
@@ -95,8 +93,7 @@ void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain)
 	int64_t bytes = gcp_chain_bytes(chain);
 
 	if (!gcp_depot_is_open(pool) ||
-	    atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes >
-		(int64_t)GCP_LIMIT(pool, bytes))
+	    GCP_LOAD(pool->depot_bytes) + bytes > (int64_t)GCP_LIMIT(pool, bytes))
 		return;
 	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);
@@ -109,7 +106,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 			struct gcp_chain *chain)
 {
 	struct gcp_depot *depot = &pool->depots[size_class];
-	uint64_t oldest = atomic_load_explicit(&depot->oldest, memory_order_relaxed);
+	uint64_t oldest = GCP_LOAD(depot->oldest);
 	uint64_t before = chain->first ? chain->first->epoch : UINT64_MAX;
 	int64_t given = gcp_chain_bytes(chain);
 	struct gcp_block *first;
@@ -129,7 +126,7 @@ void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_block *first;
 
-	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
+	if (GCP_LOAD(pool->depot_bytes) == 0)
 		return;
 	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
 		while ((first = older_take(&pool->depots[i], UINT64_MAX, NULL))) {

@@ -48,6 +48,7 @@ static void count_taken(struct gcp_request *request, bool hit)
 		heap->recycled |= block->group != GCP_GROUP_FRESH;
 	}
 	block->requested = request->bytes; /* where the group was */
+	gcp_request_serve(request, request->counting, block);
 	if (request->counting) {
 		gcp_cache_held_add(request->counting, (int64_t)block->size);
 		gcp_stats_delta_count(&request->counting->delta, 1, request->bytes,
@@ -78,22 +79,14 @@ bool gcp_take_ready(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = gcp_cache_known(pool);
-	bool full = false;
 
 	assert(!request->block);
-	if (cache)
-		gcp_owner_lock(&cache->own);
-	gcp_mutex_lock(&pool->lock);
+	gcp_pool_enter(pool, cache);
+	gcp_pool_enter_heap(pool, cache);
 	request->counting = cache;
 	gcp_take_locked(request, true);
 	request->counting = NULL;
-	gcp_mutex_unlock(&pool->lock);
-	if (cache) {
-		full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
-		gcp_owner_unlock(&cache->own);
-	}
-	if (full)
-		gcp_cache_merge_stats(cache);
+	gcp_pool_leave(pool, cache);
 	return request->block;
 }
 
@@ -101,10 +94,7 @@ bool gcp_take_cached(struct gcp_request *request)
 {
 	struct gcp_cache *cache = gcp_request_cache(request);
 
-	if (cache)
-		request->block =
-		    gcp_cache_take(cache, request->size_class, request->bytes);
-	return request->block;
+	return cache && gcp_cache_take(cache, request);
 }
 
 bool gcp_take_anywhere(struct gcp_request *request)

@@ -25,7 +25,7 @@ static __attribute__((noinline)) int alloc_any(struct gcp_heap *heap, uint64_t b
 	request.use = use;
 	if (!gcp_take_cached(&request))
 		return gcp_alloc_slow(&request, ret_addr);
-	*ret_addr = request.block->addr;
+	*ret_addr = request.addr;
 	return 0;
 }
 
@@ -70,21 +70,22 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 
 /* --- free ---------------------------------------------------------------- */
 
-/* True: the epoch should be closed. */
-static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
+/* Called behind gcp_pool_enter, and leaves. True: the epoch should be closed. */
+static bool free_to_heap(struct gcp_pool *pool, struct gcp_cache *cache,
+			 struct gcp_block *block)
 {
-	struct gcp_cache *cache = gcp_cache_known(pool);
-	int64_t size = (int64_t)block->size;
-	bool close = cache && gcp_cache_count_free(cache, block);
+	int64_t size = (int64_t)block->size, filled = size;
 
-	gcp_mutex_lock(&pool->lock);
-	if (!cache) {
+	gcp_pool_enter_heap(pool, cache);
+	if (cache) {
+		filled = gcp_cache_count_free(cache, block);
+	} else {
 		gcp_stats_delta_free(&pool->delta, block->requested, block->size);
 		gcp_stats_merge(pool, &pool->delta);
 	}
 	gcp_heap_put(&pool->common, block);
-	gcp_mutex_unlock(&pool->lock);
-	return cache ? close : gcp_timeline_fill(pool, size, size);
+	gcp_pool_leave(pool, cache);
+	return filled > 0 && gcp_timeline_fill(pool, filled, size);
 }
 
 /* A real free waits for the context, as plain CUDA's does in each free; for a program
@@ -151,70 +152,49 @@ static __attribute__((noinline)) int free_kept(struct gcp_cache *cache, uint32_t
 	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
 }
 
+/* The block is the caller's, for which no other thread may free it. */
+static uint64_t block_stamp(struct gcp_pool *pool, struct gcp_block *block)
+{
+	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
+	return block->epoch = gcp_timeline_stamp_behind_rmw(pool);
+}
+
 static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
+					      struct gcp_cache *cache,
 					      struct gcp_block *block, bool waits)
 {
-	uint64_t epoch = block->epoch;
+	uint64_t epoch = block_stamp(pool, block);
 	uint32_t index = block->size_class;
-	struct gcp_cache *cache =
-	    index != GCP_CLASS_NONE ? gcp_cache_of_thread(pool) : NULL;
-	bool close =
-	    cache ? gcp_cache_put(cache, block, index) : free_to_heap(pool, block);
+	bool close = cache && index != GCP_CLASS_NONE
+			 ? gcp_cache_put(cache, block, index)
+			 : free_to_heap(pool, cache, block);
 
 	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
 }
 
-/* Frees a block of the usual kind without calling another function. */
-static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
-			      bool waits)
+static inline bool is_private(struct gcp_pool *pool, const struct gcp_block *block)
 {
-	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
-	struct gcp_cache *cache = gcp_tls.cache;
-	size_t index = block->size_class;
-
-	assert(atomic_load(&block->state) == GCP_BLOCK_CACHED); /* E5: it is ours */
-	block->epoch = epoch;
-	if (__builtin_expect(index == GCP_CLASS_NONE || gcp_tls.pool_key != pool->key ||
-				 cache->epoch != epoch || !gcp_owner_try(&cache->own),
-			     0))
-		return free_any(pool, block, waits);
-	bool much = gcp_cache_push(cache, block, index);
-	gcp_owner_unlock(&cache->own);
-	if (__builtin_expect(much || gcp_pool_is_tight(pool), 0))
-		return free_kept(cache, index, epoch, waits, much);
-	return 0;
+	return atomic_load_explicit(&block->segment->heap, memory_order_acquire) !=
+	       &pool->common;
 }
 
 /* Plain CUDA waits in such a free, too: it closes the epoch where another would. */
-static __attribute__((noinline)) int free_private(struct gcp_pool *pool,
-						  struct gcp_block *block, bool waits)
+static int free_private(struct gcp_pool *pool, struct gcp_cache *cache,
+			struct gcp_block *block, bool waits)
 {
 	int64_t size = (int64_t)block->size;
 
-	gcp_mutex_lock(&pool->lock);
+	gcp_pool_enter_heap(pool, cache);
 	gcp_private_free(pool, block);
 	/* The free of a block that no graph can address waits beside a capture, too. */
 	bool untouched = atomic_load(&block->state) == GCP_BLOCK_PENDING &&
 			 block->group == GCP_GROUP_FRESH;
-	gcp_mutex_unlock(&pool->lock);
+	gcp_pool_leave(pool, cache);
 	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !untouched))
 		return 0;
 	if (!gcp_timeline_fill(pool, size, size) && !must_end(pool))
 		return 0;
 	return free_end(pool, gcp_timeline_stamp(pool), true);
-}
-
-/* Frees a block that is not USED. -EREMOTE: it is exported; -EINVAL: it is free. */
-static __attribute__((noinline)) int free_other(struct gcp_block *block, gcp_addr addr,
-						bool waits, uint8_t state)
-{
-	if (state != GCP_BLOCK_CAPTURED ||
-	    !atomic_compare_exchange_strong(&block->state, &state, GCP_BLOCK_CACHED))
-		return state == GCP_BLOCK_EXPORTED ? -EREMOTE : -EINVAL;
-	if (block->addr == addr)
-		return free_private(block->segment->pool, block, waits);
-	atomic_store(&block->state, GCP_BLOCK_CAPTURED); /* as below */
-	return -EINVAL;
 }
 
 /* The calls that free: cudaFree, and cudaFreeAsync in a stream. */
@@ -223,33 +203,85 @@ struct free_call {
 	uint64_t stream;
 };
 
-/* `block` was found at `addr`. */
-static inline __attribute__((always_inline)) int
-free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
+/* `block` was found at `addr`, is no other thread's to free, and was in this state.
+ * Called behind gcp_pool_enter, and leaves. */
+static __attribute__((noinline)) int
+free_claimed(struct gcp_pool *pool, struct gcp_cache *cache, struct gcp_block *block,
+	     gcp_addr addr, uint8_t state, struct free_call call)
 {
-	uint8_t used = GCP_BLOCK_USED;
-
-	/* One of two threads that free the same block wins; and from here on
-	 * the block is ours alone. Sequentially consistent: free_common relies
-	 * on it. */
-	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
-		return free_other(block, addr, call.waits, used);
 	if (__builtin_expect(block->addr != addr, 0)) {
 		/* The descriptor has changed hands since we looked: the program
 		 * frees twice, from two threads. */
-		atomic_store(&block->state, GCP_BLOCK_USED);
+		atomic_store(&block->state, state);
+		gcp_pool_enter_heap(pool, cache);
+		gcp_pool_leave(pool, cache);
 		return -EINVAL;
 	}
-	struct gcp_pool *pool = block->segment->pool;
-	if (__builtin_expect(
-		atomic_load_explicit(&block->segment->heap, memory_order_acquire) !=
-		    &pool->common,
-		0))
-		return free_private(pool, block, call.waits);
-	if (__builtin_expect(block->async, 0))
-		return gcp_stream_free(pool, block,
+	if (state == GCP_BLOCK_CAPTURED || is_private(pool, block))
+		return free_private(pool, cache, block, call.waits);
+	if (block->async)
+		return gcp_stream_free(pool, cache, block,
 				       call.waits ? block->stream : call.stream);
-	return free_common(pool, block, call.waits);
+	return free_any(pool, cache, block, call.waits);
+}
+
+/* Also of a block that is not USED, -EREMOTE: it is exported; -EINVAL: it is free. And
+ * by a thread that has no cache of the pool yet, which it gets for a block that it may
+ * keep. */
+static __attribute__((noinline)) int free_slow(struct gcp_block *block, gcp_addr addr,
+					       struct free_call call)
+{
+	struct gcp_pool *pool = block->segment->pool;
+	bool keeps = (block->async || block->size_class != GCP_CLASS_NONE) &&
+		     !is_private(pool, block);
+	struct gcp_cache *cache =
+	    keeps ? gcp_cache_of_thread(pool) : gcp_cache_known(pool);
+	uint8_t state = GCP_BLOCK_USED;
+
+	gcp_pool_enter(pool, cache);
+	if (atomic_compare_exchange_strong(&block->state, &state, GCP_BLOCK_CACHED) ||
+	    (state == GCP_BLOCK_CAPTURED &&
+	     atomic_compare_exchange_strong(&block->state, &state, GCP_BLOCK_CACHED)))
+		return free_claimed(pool, cache, block, addr, state, call);
+	gcp_pool_enter_heap(pool, cache);
+	gcp_pool_leave(pool, cache);
+	return state == GCP_BLOCK_EXPORTED ? -EREMOTE : -EINVAL;
+}
+
+/* Frees a block of the usual kind without calling another function. */
+static inline __attribute__((always_inline)) int
+free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
+{
+	struct gcp_pool *pool = block->segment->pool;
+	struct gcp_cache *cache = gcp_tls.cache;
+	uint8_t used = GCP_BLOCK_USED;
+
+	if (__builtin_expect(
+		gcp_tls.pool_key != pool->key || !gcp_owner_try(&cache->own), 0))
+		return free_slow(block, addr, call);
+	/* One of two threads that free the same block wins; and from here on the block
+	 * is ours alone. Sequentially consistent: block_stamp relies on it. */
+	if (__builtin_expect(
+		!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED),
+		0)) {
+		gcp_owner_unlock(&cache->own);
+		return free_slow(block, addr, call);
+	}
+	size_t index = block->size_class;
+	if (!call.waits && block->async && block->addr == addr)
+		return gcp_stream_free(pool, cache, block, call.stream);
+	if (__builtin_expect(block->addr != addr || is_private(pool, block) ||
+				 index == GCP_CLASS_NONE || block->async,
+			     0))
+		return free_claimed(pool, cache, block, addr, used, call);
+	uint64_t epoch = block_stamp(pool, block);
+	if (__builtin_expect(cache->epoch != epoch, 0))
+		return free_any(pool, cache, block, call.waits);
+	bool much = gcp_cache_push(cache, block, index);
+	gcp_owner_unlock(&cache->own);
+	if (__builtin_expect(much || gcp_pool_is_tight(pool), 0))
+		return free_kept(cache, index, epoch, call.waits, much);
+	return 0;
 }
 
 int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)

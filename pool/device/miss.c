@@ -42,9 +42,7 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 
 	if (cache) {
 		cached_epoch = gcp_cache_next_epoch(cache, request->size_class, &count);
-		bytes += count * request->size +
-			 (uint64_t)atomic_load_explicit(&pool->depot_bytes,
-							memory_order_relaxed);
+		bytes += count * request->size + (uint64_t)GCP_LOAD(pool->depot_bytes);
 	}
 	if (cached_epoch && !full && count >= gcp_window_blocks(pool, request->size))
 		return cached_epoch;
@@ -86,8 +84,7 @@ static int take_completed(struct gcp_request *request)
 /* Once while an epoch is open. */
 static int poll_in_epoch(struct gcp_pool *pool)
 {
-	uint64_t open =
-	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
+	uint64_t open = GCP_LOAD(pool->timeline.open);
 
 	if (atomic_exchange_explicit(&pool->polled_epoch, open, memory_order_relaxed) ==
 	    open)
@@ -111,7 +108,7 @@ static int take_from_cache(struct gcp_request *request)
 	if (full)
 		gcp_window_starved(pool);
 	if (full && GCP_LIMIT(pool, streams) > 0 &&
-	    !atomic_load_explicit(&pool->pools->completed_only, memory_order_relaxed))
+	    !GCP_LOAD(pool->pools->completed_only))
 		return take_ordered(request, false);
 	int result = poll_in_epoch(pool);
 	if (result == 0)
@@ -246,7 +243,7 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 	if (is_missing(request, result)) /* a block, or an error */
 		result = take_new(request);
 	if (result == 0)
-		*ret_addr = request->block->addr;
+		*ret_addr = request->addr;
 	gcp_tick(pool->pools);
 	return result;
 }

@@ -124,7 +124,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	pool->ctx = ctx;
 	/* Threads that saw it alive before may still look at one that is revived. */
 	gcp_mutex_lock(&pools->fence_lock);
-	pool->timeline.refused = false;
+	pool->timeline.refused = pool->timeline.detached = false;
 	gcp_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
@@ -192,13 +192,18 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool = pool_of(pools, ctx, false);
 
-	if (pool) {
+	if (pool)
 		atomic_store(&pool->detaching, true);
-		while (atomic_load(&pool->pins) > 0)
-			gcp_backoff();
-	}
 	/* A thread that walks over all pools' fences holds this lock. */
-	GCP_LOCKED(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
+	while (pool && atomic_load(&pool->pins) > 0) {
+		gcp_mutex_unlock(&pools->fence_lock);
+		gcp_backoff();
+		gcp_mutex_lock(&pools->fence_lock);
+	}
+	if (pool)
+		pool->timeline.detached = true;
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
@@ -220,6 +225,7 @@ void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 /* registry_lock and vmm_lock are held. */
 static void pool_reset(struct gcp_pool *pool)
 {
+	struct gcp_chain chain;
 	struct gcp_heap *heap;
 
 	gcp_assert_held(GCP_RANK_VMM);
@@ -228,10 +234,11 @@ static void pool_reset(struct gcp_pool *pool)
 	atomic_store(&pool->detaching, false);
 	atomic_store(&pool->held_back, 0);
 	gcp_windows_update(pool->pools);
-	gcp_caches_reset(pool);
 	gcp_timeline_reset(&pool->timeline);
 	gcp_pinned_reset(pool);
-	GCP_LOCKED(&pool->lock);
+	gcp_caches_lock(pool);
+	gcp_caches_drain(pool, &chain); /* they end with their segments */
+	GCP_STORE(pool->flush_at, 0);
 	gcp_lanes_reset(pool);
 	gcp_heap_reset(&pool->common);
 	pool->maintenance.epoch = 0;
@@ -243,6 +250,8 @@ static void pool_reset(struct gcp_pool *pool)
 					 &stats->active_bytes};
 	for (size_t i = 0; i < sizeof(of_blocks) / sizeof(of_blocks[0]); i++)
 		gcp_gauge_add(of_blocks[i], -(int64_t)of_blocks[i]->current);
+	gcp_caches_unlock(pool);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
@@ -309,7 +318,7 @@ uint64_t gcp_pool_life(const struct gcp_pool *pool)
 
 bool gcp_pool_is_fenced(const struct gcp_pool *pool)
 {
-	return !atomic_load_explicit(&pool->timeline.refused, memory_order_relaxed);
+	return !GCP_LOAD(pool->timeline.refused);
 }
 
 bool gcp_pool_is_mapped(const struct gcp_pool *pool)

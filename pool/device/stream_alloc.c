@@ -40,7 +40,7 @@
 
 /* --- free --------------------------------------------------------------------- */
 
-/* The block goes to the heap at once, with the counts of it. */
+/* The block goes to the heap at once, with the counts of it. pool->lock is held. */
 static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 			  uint64_t stream)
 {
@@ -49,7 +49,6 @@ static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 	block->async = false;
 	block->stream = stream;
 	(void)gcp_timeline_fill(pool, (int64_t)size, (int64_t)size);
-	GCP_LOCKED(&pool->lock);
 	gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, size);
 	gcp_stats_merge(pool, &pool->delta);
@@ -65,25 +64,13 @@ static bool limit_is_due(struct gcp_pool *pool, uint64_t bytes)
 	bytes += atomic_fetch_add(&pool->limit_freed, bytes);
 	if (pool->cache_limit > 0 && bytes < GCP_LIMIT(pool, epoch_bytes))
 		return false;
-	atomic_store_explicit(&pool->limit_freed, 0, memory_order_relaxed);
+	GCP_STORE(pool->limit_freed, 0);
 	return true;
 }
 
-/* A block of the open epoch does not wait for it any more. Parts of it may have been
- * freed into older ones: what was added up never goes below zero. */
-static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
+int gcp_stream_free(struct gcp_pool *pool, struct gcp_cache *cache,
+		    struct gcp_block *block, uint64_t stream)
 {
-	int64_t size = (int64_t)block->size;
-
-	if (block->epoch ==
-		atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) &&
-	    gcp_timeline_filled(&pool->timeline) >= size)
-		(void)gcp_timeline_fill(pool, -size, 0);
-}
-
-int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream)
-{
-	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
 	struct gcp_chain excess;
 	bool due = limit_is_due(pool, block->size);
 	/* An epoch is closed when a free finds it full already: what the stream takes
@@ -96,9 +83,17 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	assert(block->async); /* U1: else its uses are in no stream's order */
 	gcp_chain_init(&excess);
 	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
-	if (!cache || !gcp_cache_put_streamed(cache, stream, block, &excess))
-		block_to_heap(pool, block, stream);
-	gcp_chain_to_heap(pool, &excess);
+	bool kept =
+	    cache && stream && gcp_cache_put_streamed(cache, stream, block, &excess);
+	if (kept && !excess.first) {
+		gcp_cache_leave(cache);
+	} else {
+		gcp_pool_enter_heap(pool, cache);
+		if (!kept)
+			block_to_heap(pool, block, stream);
+		gcp_heap_put_chain(&pool->common, &excess);
+		gcp_pool_leave(pool, cache);
+	}
 	if (filled || due)
 		result = gcp_timeline_close_early(pool, !due);
 	if ((filled || due) && result == 0)
@@ -107,28 +102,6 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 }
 
 /* --- allocate ----------------------------------------------------------------- */
-
-/* A block that came by the way of any other allocation, for that stream. */
-static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
-			   uint64_t stream, uint64_t requested)
-{
-	struct gcp_cache *cache = gcp_cache_of_thread(pool);
-
-	block->async = true;
-	block->stream = stream;
-	if (cache) {
-		gcp_owner_lock(&cache->own);
-		gcp_cache_number(cache, block);
-		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
-		gcp_owner_unlock(&cache->own);
-		return;
-	}
-	block->serial = atomic_fetch_add_explicit(&pool->pools->serials, GCP_SERIALS,
-						  memory_order_relaxed);
-	GCP_LOCKED(&pool->lock);
-	gcp_stats_delta_async(&pool->delta, (int64_t)requested);
-	gcp_stats_merge(pool, &pool->delta);
-}
 
 /* Takes what was freed in the other stream, if there is one. */
 static bool take_crossing(struct gcp_request *request, struct gcp_stream_order *order)
@@ -139,28 +112,9 @@ static bool take_crossing(struct gcp_request *request, struct gcp_stream_order *
 	return order->crossed;
 }
 
-static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
-		      struct gcp_stream_order *order, gcp_addr *ret_addr)
-{
-	int result = 0;
-
-	if (gcp_take_cached(request) || (request->stream && gcp_take_ready(request)) ||
-	    take_crossing(request, order)) {
-		epoch_drain(pool, request->block);
-		*ret_addr = request->block->addr;
-	} else {
-		result = gcp_alloc_slow(request, ret_addr);
-	}
-	if (result == 0)
-		block_is_async(pool, request->block, order->named ? 0 : order->stream,
-			       request->bytes);
-	return result;
-}
-
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
 			  struct gcp_stream_order *order, gcp_addr *ret_addr)
 {
-	struct gcp_block *block = NULL;
 	struct gcp_request request;
 	int result = gcp_request_init(&request, &pool->common, bytes + margin);
 
@@ -168,19 +122,19 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin
 		return result;
 	request.bytes = bytes;
 	request.stream = order->stream;
+	request.async = true;
+	request.async_stream = order->named ? 0 : order->stream;
 	order->crossed = false;
 	struct gcp_cache *cache = order->stream ? gcp_cache_of_thread(pool) : NULL;
-	if (cache)
-		block =
-		    gcp_cache_take_streamed(cache, order->stream, request.size, bytes);
-	if (!block && cache && order->also) {
-		block =
-		    gcp_cache_take_streamed(cache, order->also, request.size, bytes);
-		order->crossed = block;
-	}
-	if (!block)
-		return alloc_slow(pool, &request, order, ret_addr);
-	block->stream = order->named ? 0 : order->stream;
-	*ret_addr = block->addr;
+	if (cache && gcp_cache_take_streamed(cache, order->stream, &request))
+		;
+	else if (cache && order->also &&
+		 gcp_cache_take_streamed(cache, order->also, &request))
+		order->crossed = true;
+	else if (!gcp_take_cached(&request) &&
+		 !(request.stream && gcp_take_ready(&request)) &&
+		 !take_crossing(&request, order))
+		return gcp_alloc_slow(&request, ret_addr);
+	*ret_addr = request.addr;
 	return 0;
 }

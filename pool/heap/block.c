@@ -70,7 +70,8 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 		return NULL;
 	block->addr = addr;
 	block->size = size;
-	block->requested = block->stream = block->opens = 0;
+	block->requested = block->stream = 0;
+	GCP_STORE(block->opens, 0);
 	block->epoch = epoch;
 	block->segment = segment;
 	block->async = block->apart = false;

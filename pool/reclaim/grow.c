@@ -53,6 +53,7 @@ static int take_segment(struct gcp_request *request, uint64_t bytes,
 	struct gcp_pool *pool = request->heap->pool;
 	gcp_addr addr;
 	assert(bytes >= request->size && bytes % GCP_CHUNK == 0);
+	assert(atomic_load(&pool->pins) > 0); /* K4 */
 	int result = gcp_quota_allows(pool, bytes)
 			 ? GCP_CALL(pool, mem_alloc, pool->ctx, bytes, &addr)
 			 : GCP_CUDA_OUT_OF_MEMORY;
@@ -95,6 +96,8 @@ static int take_new(struct gcp_request *request, uint64_t bytes)
 	bool quota = gcp_quota_left(pool) != INT64_MAX;
 	gcp_addr refused = 0;
 
+	if (!gcp_pool_pin(pool)) /* what it got would not go with the context */
+		return -EBUSY;
 	give_excess(pool, bytes);
 	if (gcp_pool_has_much(pool, bytes))
 		(void)gcp_release_prepare(pool); /* purge.c */
@@ -105,6 +108,7 @@ static int take_new(struct gcp_request *request, uint64_t bytes)
 		gcp_mutex_unlock(&pool->pools->vmm_lock);
 	if (refused)
 		(void)GCP_CALL(pool, mem_free, pool->ctx, refused);
+	gcp_pool_unpin(pool);
 	if (result == 0)
 		gcp_tight_grown(pool, bytes);
 	return result;

@@ -118,10 +118,12 @@ static void keep_up(struct gcp_pool *pool, bool held)
 
 int gcp_pool_maintain(struct gcp_pool *pool)
 {
+	if (!gcp_pool_pin(pool))
+		return 0;
 	int result = maintain(pool, false);
-
 	if (!pool->vmm)
 		keep_up(pool, gcp_timeline_is_held(&pool->timeline));
+	gcp_pool_unpin(pool);
 	return result;
 }
 
@@ -133,8 +135,10 @@ static bool may_decay(const struct gcp_pool *pool)
 
 void gcp_pool_maintain_gently(struct gcp_pool *pool)
 {
-	if (may_decay(pool))
-		(void)maintain(pool, true); /* an error shows again */
+	if (!may_decay(pool) || !gcp_pool_pin(pool))
+		return;
+	(void)maintain(pool, true); /* an error shows again */
+	gcp_pool_unpin(pool);
 }
 
 void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
@@ -142,10 +146,7 @@ void gcp_pools_set_quota(struct gcp_pools *pools, uint64_t limit)
 	atomic_store(&pools->quota, limit);
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		gcp_tight_out(pool);
-		if (gcp_pool_pin(pool)) {
-			gcp_pool_maintain_gently(pool);
-			gcp_pool_unpin(pool);
-		}
+		gcp_pool_maintain_gently(pool);
 	}
 }
 
@@ -177,10 +178,7 @@ static void decay_within(void *arg)
 void gcp_pools_decay(struct gcp_pools *pools,
 		     void (*within)(void *ctx, void (*step)(void *arg), void *arg))
 {
-	struct gcp_pool *pool =
-	    atomic_load_explicit(&pools->first, memory_order_acquire);
-
-	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire)) {
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (!gcp_turn_is_over(pool->pools, &pool->maintenance,
 				      pools->driver.clock_ns()) ||
 		    !gcp_pool_pin(pool))

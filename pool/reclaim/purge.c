@@ -33,7 +33,7 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 	gcp_mutex_lock(&pool->lock);
 	while ((segment = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, segment, link);
-		assert(pool->giving > 0 && !segment->chunks);
+		assert(pool->giving > 0 && !segment->chunks && pool->pins > 0);
 		gcp_descriptor_free(&pool->segment_descriptors, segment);
 		pool->stats.trims++;
 		pool->giving--;

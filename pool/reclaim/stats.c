@@ -7,15 +7,10 @@
 
 void gcp_pool_gather(struct gcp_pool *pool)
 {
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_cache *cache;
-
-	gcp_mutex_lock(&pools->registry_lock);
-	gcp_caches_announce(pool);
-	TAILQ_FOREACH (cache, &pools->caches, link)
-		if (cache->pool == pool)
-			gcp_cache_merge_stats(cache);
-	gcp_mutex_unlock(&pools->registry_lock);
+	GCP_LOCKED(&pool->pools->registry_lock);
+	gcp_caches_lock(pool);
+	gcp_caches_unlock(pool);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 /* A thread may hand over a free while the allocation, another thread's, is still in a

@@ -34,25 +34,25 @@ void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 }
 
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       struct gcp_chunk *chunks, bool small,
-		       struct gcp_segment **ret_segment)
+		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment = gcp_descriptor_alloc(&pool->segment_descriptors);
-	uint64_t order = size == GCP_CHUNK ? 1 : small ? 0 : chunks ? 3 : 2;
+	uint64_t order = size == GCP_CHUNK ? 0 : chunks ? 2 : 1;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!segment)
 		return -ENOMEM;
-	*segment = (struct gcp_segment){
-	    .addr = addr,
-	    .size = size,
-	    .chunks = chunks,
-	    .number =
-		order << 62 | (atomic_fetch_add(&pool->pools->last_segment, 1) + 1),
-	    .pool = pool,
-	    .heap = heap,
-	};
+	/* One by one: a thread that frees what has gone with its context may read the
+	 * pool, which is always the same, and the heap. */
+	segment->addr = addr;
+	segment->size = size;
+	segment->chunks = chunks;
+	segment->number =
+	    order << 62 | (atomic_fetch_add(&pool->pools->last_segment, 1) + 1);
+	segment->pool = pool;
+	segment->heap = heap;
+	segment->private_epoch = segment->mapped = 0;
 	segment->first = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
 	if (!segment->first) {
 		gcp_descriptor_free(&pool->segment_descriptors, segment);
@@ -125,7 +125,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 	int result;
 
 	segments_drop(heap->pool, addr, size);
-	result = gcp_segment_create(heap, addr, size, NULL, false, &segment);
+	result = gcp_segment_create(heap, addr, size, NULL, &segment);
 	if (result != 0)
 		return result;
 	if (heap->pool->vmm && !heap->private)

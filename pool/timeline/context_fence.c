@@ -296,6 +296,7 @@ int gcp_timeline_reattach(struct gcp_pool *pool)
 	int result = 0;
 
 	GCP_LOCKED(&pool->pools->fence_lock);
+	timeline->detached = false;
 	if (!gcp_timeline_is_completed(timeline, timeline->ordered) &&
 	    (atomic_load(&pool->pools->completed_only) ||
 	     gcp_timeline_is_held(timeline) ||

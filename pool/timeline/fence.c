@@ -90,19 +90,17 @@ uint64_t gcp_timeline_next(struct gcp_timeline *timeline)
 
 int64_t gcp_timeline_filled(const struct gcp_timeline *timeline)
 {
-	return atomic_load_explicit(&timeline->filled, memory_order_relaxed) -
-	       atomic_load_explicit(&timeline->early, memory_order_relaxed);
+	return GCP_LOAD(timeline->filled) - GCP_LOAD(timeline->early);
 }
 
 bool gcp_timeline_is_held(const struct gcp_timeline *timeline)
 {
-	return atomic_load_explicit(&timeline->pools->holds, memory_order_relaxed) > 0;
+	return GCP_LOAD(timeline->pools->holds) > 0 || GCP_LOAD(timeline->detached);
 }
 
 bool gcp_timeline_is_completed(const struct gcp_timeline *timeline, uint64_t epoch)
 {
-	return epoch <=
-	       atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+	return epoch <= GCP_LOAD(timeline->completed);
 }
 
 /* --- fences --------------------------------------------------------------- */
@@ -187,7 +185,9 @@ struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 		else
 			low = middle + 1;
 	}
-	return low < timeline->count ? gcp_timeline_at(timeline, low) : NULL;
+	return low < timeline->count && !timeline->detached
+		   ? gcp_timeline_at(timeline, low)
+		   : NULL;
 }
 
 static void queue_append(struct gcp_timeline *timeline, struct gcp_closed_epoch closed)
@@ -314,7 +314,7 @@ static int close_by_fence(struct gcp_timeline *timeline, bool counted)
 	if (result != 0)
 		return close_failed(result);
 
-	int64_t all = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
+	int64_t all = GCP_LOAD(timeline->filled);
 	int64_t filled = gcp_timeline_filled(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
 	if (counted)
@@ -327,8 +327,7 @@ static int close_by_fence(struct gcp_timeline *timeline, bool counted)
 		fence_release(timeline, fence);
 		return close_failed(result);
 	}
-	atomic_store_explicit(&timeline->early, counted ? 0 : all,
-			      memory_order_relaxed);
+	GCP_STORE(timeline->early, counted ? 0 : all);
 	if (counted)
 		atomic_fetch_sub_explicit(&timeline->filled, all, memory_order_relaxed);
 	queue_append(timeline, (struct gcp_closed_epoch){
@@ -412,7 +411,7 @@ int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
 			     bool *ret_advanced)
 {
 	*ret_advanced = false;
-	if (timeline->count == 0)
+	if (timeline->count == 0 || timeline->detached)
 		return 0;
 	if (depth >= timeline->count)
 		depth = timeline->count - 1;
@@ -498,7 +497,7 @@ static int close_for_completion(struct gcp_timeline *timeline, bool own)
 {
 	int result = 0;
 
-	if (timeline->count == GCP_FENCE_QUEUE)
+	if (timeline->count == GCP_FENCE_QUEUE && !timeline->detached)
 		result = gcp_timeline_wait_locked(
 		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), own);
 	return result == 0 ? gcp_timeline_close_locked(timeline) : result;

@@ -20,9 +20,6 @@ enum {
 	MUCH_PART = 8,
 };
 
-#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
-#define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
-
 /* What the program may have at most. */
 static uint64_t all_bytes(const struct gcp_pool *pool)
 {
@@ -59,23 +56,23 @@ uint64_t gcp_pool_left(struct gcp_pool *pool)
 
 static void tight_ask(struct gcp_pool *pool)
 {
-	uint64_t least = TIGHT_EPOCHS * LOAD(pool->limits.epoch_bytes);
+	uint64_t least = TIGHT_EPOCHS * GCP_LOAD(pool->limits.epoch_bytes);
 	uint64_t left = gcp_pool_left(pool);
 	uint64_t all = all_bytes(pool);
 	uint64_t step = all == UINT64_MAX ? GCP_CHUNK : all / MUCH_PART;
 	uint64_t room = left > least ? left - least : 0;
 
-	STORE(pool->tightness.frees, 0);
-	STORE(pool->tightness.headroom, room < step ? room : step);
-	STORE(pool->tightness.tight, left < least);
+	GCP_STORE(pool->tightness.frees, 0);
+	GCP_STORE(pool->tightness.headroom, room < step ? room : step);
+	GCP_STORE(pool->tightness.tight, left < least);
 }
 
 void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes)
 {
-	uint64_t headroom = LOAD(pool->tightness.headroom);
+	uint64_t headroom = GCP_LOAD(pool->tightness.headroom);
 
 	if (headroom > bytes)
-		STORE(pool->tightness.headroom, headroom - bytes);
+		GCP_STORE(pool->tightness.headroom, headroom - bytes);
 	else if (!gcp_pool_is_tight(pool))
 		tight_ask(pool);
 }
@@ -99,7 +96,7 @@ void gcp_tight_out(struct gcp_pool *own)
 	for (; pool; pool = pool->next) {
 		if (pool->device != own->device)
 			continue;
-		STORE(pool->tightness.tight, true);
-		STORE(pool->tightness.frees, 0);
+		GCP_STORE(pool->tightness.tight, true);
+		GCP_STORE(pool->tightness.frees, 0);
 	}
 }

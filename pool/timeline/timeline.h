@@ -19,6 +19,11 @@
 
 #include "../pool_types.h"
 
+/* Of an atomic field; in no order with others. */
+#define GCP_LOAD(field) atomic_load_explicit(&(field), memory_order_relaxed)
+#define GCP_STORE(field, value)                                                        \
+	atomic_store_explicit(&(field), value, memory_order_relaxed)
+
 /* --- fence.c --------------------------------------------------------------------- */
 
 /* The functions that end in _locked, and those that take or give a closed epoch, are
@@ -186,8 +191,7 @@ int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
 		      int (*order)(void *ctx, void *fence));
 
 /* A limit of the pool as it is now (struct gcp_limits). */
-#define GCP_LIMIT(pool, name)                                                          \
-	atomic_load_explicit(&(pool)->limits.name, memory_order_relaxed)
+#define GCP_LIMIT(pool, name) GCP_LOAD((pool)->limits.name)
 
 /* --- window.c: any lock may be held ----------------------------------------------- */
 
@@ -219,14 +223,13 @@ bool gcp_turn_is_over(const struct gcp_pools *pools,
  * needs, or because something else than CUDA is to reach them. */
 static inline bool gcp_pool_is_ordinary(const struct gcp_pool *pool)
 {
-	return !pool->vmm ||
-	       atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
+	return !pool->vmm || GCP_LOAD(pool->vmm_mixed);
 }
 
 /* Each free closes its epoch (fence.c, NO NEW WAITS). */
 static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
 {
-	return atomic_load_explicit(&pool->tightness.tight, memory_order_relaxed);
+	return GCP_LOAD(pool->tightness.tight);
 }
 /* No idle segment of the driver is cut, and new ones are as large as their block unless
  * they are shared: what is left over would be missing on a full device. */

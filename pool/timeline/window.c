@@ -44,16 +44,13 @@ enum {
 	EPOCHS_OF_A_STREAM = 32,
 };
 
-#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
-#define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
-
 /* --- decay ---------------------------------------------------------------------- */
 
 bool gcp_turn_is_over(const struct gcp_pools *pools,
 		      const struct gcp_maintenance *maintenance, uint64_t now)
 {
 	uint64_t turn_ns = pools->config.decay_ms * UINT64_C(1000000);
-	uint64_t turned = LOAD(maintenance->turned_ns);
+	uint64_t turned = GCP_LOAD(maintenance->turned_ns);
 
 	return turn_ns > 0 &&
 	       (turned == 0 || (int64_t)(now - turned) >= (int64_t)turn_ns);
@@ -65,20 +62,20 @@ bool gcp_turn_is_over(const struct gcp_pools *pools,
  * not known, or there are several contexts, whose streams may have the same name. */
 static uint32_t streams_count(struct gcp_pools *pools)
 {
-	uint64_t seen = LOAD(pools->streams.now) | LOAD(pools->streams.before);
+	uint64_t seen = GCP_LOAD(pools->streams.now) | GCP_LOAD(pools->streams.before);
 	struct gcp_pool *pool =
 	    atomic_load_explicit(&pools->first, memory_order_acquire);
 	int live = 0;
 
 	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
-		live += LOAD(pool->live);
+		live += GCP_LOAD(pool->live);
 	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
 }
 
 /* A training program allocates in two. */
 bool gcp_window_has_few_threads(const struct gcp_pool *pool)
 {
-	return LOAD(pool->cache_count) <= THREADS_FEW;
+	return GCP_LOAD(pool->cache_count) <= THREADS_FEW;
 }
 
 /* How much may wait. */
@@ -87,7 +84,7 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 {
 	const struct gcp_config *config = &pool->pools->config;
 	uint64_t most = config->blocking_free ? 0 : config->window_bytes;
-	uint64_t bytes = LOAD(pool->reserved_hint) / ONE_STREAM_PART;
+	uint64_t bytes = GCP_LOAD(pool->reserved_hint) / ONE_STREAM_PART;
 
 	if (most > pool->cache_limit) /* which is kept when an epoch is full */
 		most = pool->cache_limit;
@@ -104,16 +101,17 @@ static uint64_t window_bytes(const struct gcp_pool *pool, uint32_t streams,
 static void limits_update(struct gcp_pool *pool)
 {
 	struct gcp_limits *limits = &pool->limits;
-	uint32_t streams = streams_count(pool->pools), scale = LOAD(limits->scale);
+	uint32_t streams = streams_count(pool->pools), scale = GCP_LOAD(limits->scale);
 	uint32_t most = streams == 1 ? SCALE_MOST_ONE_STREAM : SCALE_MOST;
 
 	scale = scale < most ? scale : most;
-	STORE(limits->scale, scale);
-	STORE(limits->streams, streams);
+	GCP_STORE(limits->scale, scale);
+	GCP_STORE(limits->streams, streams);
 	uint64_t bytes = window_bytes(pool, streams, scale);
-	STORE(limits->bytes, bytes);
+	GCP_STORE(limits->bytes, bytes);
 	assert(scale <= most);
-	STORE(limits->epoch_bytes, streams == 1 ? bytes : bytes / EPOCHS_PER_WINDOW);
+	GCP_STORE(limits->epoch_bytes,
+		  streams == 1 ? bytes : bytes / EPOCHS_PER_WINDOW);
 }
 
 void gcp_windows_update(struct gcp_pools *pools)
@@ -137,10 +135,10 @@ void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 	uint64_t bit = 1ull << gcp_stream_bit(stream), seen;
 
 	/* Written only when there is something new: many threads launch. */
-	if (LOAD(pools->streams.now) & bit)
+	if (GCP_LOAD(pools->streams.now) & bit)
 		return;
 	seen = atomic_fetch_or_explicit(&pools->streams.now, bit, memory_order_relaxed);
-	if (!((seen | LOAD(pools->streams.before)) & bit))
+	if (!((seen | GCP_LOAD(pools->streams.before)) & bit))
 		gcp_windows_update(pools);
 }
 
@@ -154,15 +152,15 @@ static void streams_age(struct gcp_pools *pools)
 	if (++streams->epochs % EPOCHS_OF_A_STREAM != 0)
 		return;
 	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
-	STORE(streams->before, now);
+	GCP_STORE(streams->before, now);
 }
 
 /* --- the controller --------------------------------------------------------------- */
 
 void gcp_window_starved(struct gcp_pool *pool)
 {
-	if (!LOAD(pool->pressure.starved))
-		STORE(pool->pressure.starved, true);
+	if (!GCP_LOAD(pool->pressure.starved))
+		GCP_STORE(pool->pressure.starved, true);
 }
 
 /* Beyond what the options say only for a device that gets things done: for another one
@@ -170,10 +168,10 @@ void gcp_window_starved(struct gcp_pool *pool)
 static bool may_grow(struct gcp_pool *pool)
 {
 	gcp_assert_held(GCP_RANK_FENCE);
-	uint64_t completed = LOAD(pool->timeline.completed);
+	uint64_t completed = GCP_LOAD(pool->timeline.completed);
 	bool progress = completed > pool->pressure.had_completed;
 
-	if (LOAD(pool->limits.streams) != 1 && !progress)
+	if (GCP_LOAD(pool->limits.streams) != 1 && !progress)
 		return false;
 	pool->pressure.had_completed = completed;
 	return true;
@@ -182,14 +180,14 @@ static bool may_grow(struct gcp_pool *pool)
 void gcp_window_epoch_closed(struct gcp_pool *pool)
 {
 	struct gcp_pressure *pressure = &pool->pressure;
-	uint32_t scale = LOAD(pool->limits.scale);
+	uint32_t scale = GCP_LOAD(pool->limits.scale);
 	uint64_t now = pool->pools->driver.clock_ns();
 	uint64_t since = now - pressure->closed_at_ns;
-	bool starved = LOAD(pressure->starved);
+	bool starved = GCP_LOAD(pressure->starved);
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	pressure->closed_at_ns = now;
-	STORE(pressure->starved, false);
+	GCP_STORE(pressure->starved, false);
 	if (since >= SHORT_NS) {
 		pressure->short_epochs = 0;
 		scale -= since > 4 * SHORT_NS && scale > 0;
@@ -197,7 +195,7 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 		pressure->short_epochs = 0;
 		scale += may_grow(pool);
 	}
-	STORE(pool->limits.scale, scale);
+	GCP_STORE(pool->limits.scale, scale);
 	streams_age(pool->pools);
 	limits_update(pool);
 }
@@ -206,14 +204,14 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 
 uint64_t gcp_limit_share(const struct gcp_pool *pool, uint64_t bytes)
 {
-	uint32_t threads = LOAD(pool->cache_count);
+	uint32_t threads = GCP_LOAD(pool->cache_count);
 
 	return threads > 1 ? bytes / threads : bytes;
 }
 
 uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size)
 {
-	uint64_t blocks = gcp_limit_share(pool, LOAD(pool->limits.bytes)) / size;
+	uint64_t blocks = gcp_limit_share(pool, GCP_LOAD(pool->limits.bytes)) / size;
 	uint32_t most = pool->pools->config.window_blocks;
 
 	assert(most > 0); /* none would be given to the heap for ever */
@@ -226,8 +224,8 @@ uint32_t gcp_window_blocks(const struct gcp_pool *pool, uint64_t size)
 
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes)
 {
-	int64_t room =
-	    (int64_t)LOAD(pool->limits.epoch_bytes) - LOAD(pool->timeline.filled);
+	int64_t room = (int64_t)GCP_LOAD(pool->limits.epoch_bytes) -
+		       GCP_LOAD(pool->timeline.filled);
 
 	if (room < 0)
 		room = 0;
@@ -239,11 +237,12 @@ int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes)
  * barrier at each turn. */
 bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block)
 {
-	int64_t full = (int64_t)LOAD(pool->limits.epoch_bytes);
+	int64_t full = (int64_t)GCP_LOAD(pool->limits.epoch_bytes);
 	int64_t filled = atomic_fetch_add_explicit(&pool->timeline.filled, bytes,
 						   memory_order_relaxed);
 
-	if (LOAD(pool->limits.streams) == 1 && block <= 2 * full && full < 2 * block)
+	if (GCP_LOAD(pool->limits.streams) == 1 && block <= 2 * full &&
+	    full < 2 * block)
 		full = 2 * block;
 	return filled + bytes >= full;
 }

@@ -56,10 +56,14 @@ static unsigned long lock_remotely(void)
 	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
 	gcp_mutex_lock(&registry);
 	while (meetings < MEETINGS && (remote_locks % 64 != 0 || now_ms() < end)) {
+		gcp_remote_announce(&own);
+		gcp_remote_barrier();
+		gcp_rank_take(GCP_RANK_CACHE);
 		gcp_remote_lock(&own);
 		meetings += sum != last;
 		last = sum = sum + 1;
 		gcp_remote_unlock(&own);
+		gcp_rank_drop(GCP_RANK_CACHE);
 		remote_locks++;
 	}
 	gcp_mutex_unlock(&registry);
@@ -72,6 +76,7 @@ static void a_remote_thread_sees_an_owner_that_has_just_come(void **state)
 		unsigned long remote_locks;
 		pthread_t thread;
 
+		gcp_owner_lock_init(&own);
 		atomic_store(&over, false);
 		sum = owners = 0;
 		pthread_create(&thread, NULL, own_it, NULL);
@@ -127,6 +132,7 @@ static void unlocked_by_another(void)
 
 static void remote_without_registry(void)
 {
+	gcp_owner_lock_init(&own);
 	gcp_remote_lock(&own);
 }
 

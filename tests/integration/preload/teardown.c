@@ -20,9 +20,11 @@
 static struct {
 	pthread_t thread;
 	CUcontext gone, made;
-	atomic_int maker; /* the thread's number */
+	CUdeviceptr of_gone; /* a block */
+	atomic_int maker;    /* the thread's number */
 	atomic_bool is_made, gone_is_over;
 } next;
+static CUcontext ctx;
 
 /* The new context has a pool, once the call that ended the other one is over. */
 static void *makes_the_next(void *unused)
@@ -30,6 +32,9 @@ static void *makes_the_next(void *unused)
 	uint64_t frees;
 
 	next.maker = (int)syscall(SYS_gettid);
+	/* It closes an epoch of the context that is gone. */
+	OK(cuCtxSetCurrent(ctx));
+	(void)cuMemFree(next.of_gone);
 	OK(cuCtxCreate(&next.made, NULL, 0, 0));
 	next.is_made = true;
 	must(next.made == next.gone, "the handle is another one");
@@ -53,9 +58,9 @@ static void next_is_made(void)
 
 SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again")
 {
-	CUcontext ctx = primary();
-
+	ctx = primary();
 	OK(cuMemFree(allocated(MIB)), cuCtxCreate(&next.gone, NULL, 0, 0));
+	next.of_gone = allocated(128 * MIB);
 	OK(cuMemFree(allocated(MIB)));
 	when_called("cuCtxDestroy_v2", next_is_made);
 	OK(cuCtxDestroy(next.gone));
@@ -65,9 +70,47 @@ SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again"
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
+/* --- contexts that end while other threads allocate ------------------------------- */
+
+static _Atomic(CUcontext) latest;
+static atomic_bool is_over;
+
+/* Each call may fail. */
+static void *allocates_on_and_on(void *unused)
+{
+	CUdeviceptr p;
+
+	while (!is_over)
+		for (int i = (int)cuCtxSetCurrent(latest); i < 1000; i++) {
+			size_t bytes = i % 2 ? 4096 : 9 * MIB;
+
+			if ((i % 16 ? cuMemAlloc(&p, bytes)
+				    : cuMemAllocAsync(&p, bytes, NULL)) == CUDA_SUCCESS)
+				(void)cuMemFree(p);
+		}
+	return unused;
+}
+
+SCENARIO(primary_context_reset_while_threads_allocate)
+{
+	pthread_t threads[3];
+
+	latest = primary();
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, allocates_on_and_on, NULL);
+	for (int i = 0; i < 40; i++) {
+		usleep(2000);
+		OK(cuDevicePrimaryCtxReset(0));
+		latest = primary();
+	}
+	is_over = true;
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	OK(cuMemFree(allocated(MIB)));
+}
+
 /* --- captures that begin while another one ends ---------------------------------- */
 
-static CUcontext ctx;
 static CUstream first_stream, other_stream;
 static atomic_bool has_joined, is_destroyed, other_begins;
 
