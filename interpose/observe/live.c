@@ -154,14 +154,12 @@ static void unused_update(struct gcp_live_device *devices)
 
 static void page_update(uint64_t now)
 {
-	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
-					  .under_way = true};
 	struct gcp_text text;
 
 	assert(page->sequence % 2 == 0);
 	atomic_fetch_add(&page->sequence, 1);
 	gcp.text_init(&text, page->text, GCP_LIVE_BYTES - sizeof(*page));
-	gcp.report_add(&report, true, &text);
+	gcp.report_add(true, true, &text);
 	if (gcp.process->options.control)
 		unused_update(page->devices);
 	page->length = text.cut ? 0 : text.length;
@@ -212,8 +210,6 @@ static_assert(REPLY_MAX < BLOCKS_MAX * sizeof(struct gcp_live_block), "room for 
 /* The answer, or the error, goes into the reply. */
 static int request_serve(void)
 {
-	const struct gcp_report report = {gcp.process->pools, &gcp.process->options,
-					  .under_way = true};
 	size_t room = BLOCKS_MAX * sizeof(struct gcp_live_block);
 	char *memory = gcp_memory_map(room, PROT_READ | PROT_WRITE);
 	int result = 0, error = 0;
@@ -225,7 +221,7 @@ static int request_serve(void)
 	if (page->kind == GCP_LIVE_SNAPSHOT)
 		text.length = snapshot_take(memory);
 	else if (page->kind == GCP_LIVE_STATS)
-		gcp.report_add(&report, true, &text);
+		gcp.report_add(true, true, &text);
 	else
 		result = gcp.request(page->kind, (int)page->device, page->argument,
 				     &page->answer, &text);

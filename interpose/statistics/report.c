@@ -42,7 +42,7 @@ static const struct row host_rows[] = {
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char counted[][24] = {
-#define COUNTED_CALLS_ROW(name, words) #name,
+#define COUNTED_CALLS_ROW(name) #name,
     GCP_COUNTED_CALLS(COUNTED_CALLS_ROW)};
 
 /* --- the parts of a report ----------------------------------------------------- */
@@ -90,8 +90,8 @@ static void rows_write(struct gcp_writer *writer, const struct row *rows, size_t
 		gcp_write_close(writer, '}');
 }
 
-static void device_write(struct gcp_writer *writer, const struct gcp_report *report,
-			 int device, const struct gcp_stats *stats)
+static void device_write(struct gcp_writer *writer, int device,
+			 const struct gcp_stats *stats)
 {
 	uint64_t spilled[5];
 	GCP_TEXT(text, 24);
@@ -107,7 +107,7 @@ static void device_write(struct gcp_writer *writer, const struct gcp_report *rep
 			 stats->reserved_at_peak_bytes);
 	gcp_write_number(writer, "mapped_bytes", stats->mapped_bytes);
 	gcp_write_number(writer, "passed_bytes",
-			 gcp_pools_taken(report->pools, device) -
+			 gcp_pools_taken(gcp_process.pools, device) -
 			     stats->reserved_bytes.current);
 	gcp_spilled_get(device, spilled);
 	gcp_write_row(writer, "spilled_bytes", gauge_columns, spilled);
@@ -143,22 +143,22 @@ static void calls_write(struct gcp_writer *writer)
 	gcp_write_close(writer, '}');
 }
 
-void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text *text)
+void gcp_report_add(bool json, bool under_way, struct gcp_text *text)
 {
+	struct gcp_pools *pools = gcp_process.pools;
 	struct gcp_writer writer = {.text = text, .json = json};
 	struct gcp_pinned_stats host;
 	struct gcp_stats stats;
 
 	gcp_write_open(&writer, NULL, '{');
-	gcp_report_process(&writer, report);
+	gcp_report_process(&writer, under_way);
 	calls_write(&writer);
-	if (report->pools && gcp_pinned_stats(report->pools, &host) == 0)
+	if (gcp_pinned_stats(pools, &host) == 0)
 		host_write(&writer, &host);
 	gcp_write_open(&writer, "devices", '[');
-	for (int device = 0;
-	     report->pools && device <= gcp_pools_device_max(report->pools); device++)
-		if (gcp_pools_stats(report->pools, device, &stats) == 0)
-			device_write(&writer, report, device, &stats);
+	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
+		if (gcp_pools_stats(pools, device, &stats) == 0)
+			device_write(&writer, device, &stats);
 	gcp_write_close(&writer, ']');
 	gcp_write_close(&writer, '}');
 	if (json)

@@ -53,23 +53,24 @@
 
 #include "../base/options.h"
 
-/* X(name, the call in words). The driver's calls, all versions of each. */
+/* The driver's calls that are counted, all versions of each; host_alloc: also
+ * cuMemAllocHost; array_create: 3D and mipmapped ones, too. */
 #define GCP_COUNTED_CALLS(X)                                                           \
-	X(mem_alloc, "cuMemAlloc")                                                     \
-	X(mem_free, "cuMemFree")                                                       \
-	X(mem_alloc_pitch, "cuMemAllocPitch")                                          \
-	X(mem_alloc_managed, "cuMemAllocManaged")                                      \
-	X(mem_alloc_async, "cuMemAllocAsync")                                          \
-	X(mem_alloc_from_pool, "cuMemAllocFromPoolAsync")                              \
-	X(mem_free_async, "cuMemFreeAsync")                                            \
-	X(mem_create, "cuMemCreate")                                                   \
-	X(mem_host_alloc, "cuMemHostAlloc and cuMemAllocHost")                         \
-	X(mem_host_free, "cuMemFreeHost")                                              \
-	X(array_create, "cuArrayCreate, 3D and mipmapped")                             \
-	X(mem_get_info, "cuMemGetInfo")
+	X(mem_alloc)                                                                   \
+	X(mem_free)                                                                    \
+	X(mem_alloc_pitch)                                                             \
+	X(mem_alloc_managed)                                                           \
+	X(mem_alloc_async)                                                             \
+	X(mem_alloc_from_pool)                                                         \
+	X(mem_free_async)                                                              \
+	X(mem_create)                                                                  \
+	X(mem_host_alloc)                                                              \
+	X(mem_host_free)                                                               \
+	X(array_create)                                                                \
+	X(mem_get_info)
 
 enum gcp_counted_call {
-#define GCP_X(name, words) GCP_COUNTED_##name,
+#define GCP_X(name) GCP_COUNTED_##name,
 	GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
 	    GCP_COUNTED_CALL_COUNT
@@ -93,19 +94,13 @@ void gcp_call_stats_begin(void);
 void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t bytes,
 			int result);
 
-struct gcp_report {
-	struct gcp_pools *pools;           /* NULL: there are none */
-	const struct gcp_options *options; /* those in force; may be NULL */
-	bool under_way;                    /* the process goes on */
-};
-
 /* Appends the report to `text`, as JSON or as text; takes the locks of the statistics.
- */
-void gcp_report_add(const struct gcp_report *report, bool json, struct gcp_text *text);
+ * Only while pooling. under_way: the process goes on. */
+void gcp_report_add(bool json, bool under_way, struct gcp_text *text);
 
 /* Of it, what is said of the process and its devices (report_process.c). */
 struct gcp_writer;
-void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *report);
+void gcp_report_process(struct gcp_writer *writer, bool under_way);
 void gcp_report_gpu(struct gcp_writer *writer, int device);
 
 /* What CUDA says of a device, asked by the hooks in a call of the program that uses the

@@ -95,13 +95,14 @@ static void time_add(struct gcp_text *text, int64_t seconds)
 /* --- the report ---------------------------------------------------------------- */
 
 /* Options in force that are not the default. */
-static void options_write(struct gcp_writer *writer, const struct gcp_options *options)
+static void options_write(struct gcp_writer *writer)
 {
+	const struct gcp_options *options = &gcp_process.options;
 	struct gcp_options defaults;
 
 	gcp_options_default(&defaults);
 	gcp_write_line(writer, "options", '{');
-	for (size_t i = 0; options && i < gcp_option_all_count; i++) {
+	for (size_t i = 0; i < gcp_option_all_count; i++) {
 		const struct gcp_option *option = &gcp_option_table[i];
 
 		GCP_TEXT(standard, GCP_LINE_MAX);
@@ -144,7 +145,7 @@ static void versions_write(struct gcp_writer *writer)
 	gcp_write_string(writer, "cuda", text.bytes);
 }
 
-void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *report)
+void gcp_report_process(struct gcp_writer *writer, bool under_way)
 {
 	unsigned long long ms = report_ms();
 	GCP_TEXT(started, 256);
@@ -160,7 +161,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 	}
 	gcp_write_string(writer, "version", GCPOOL_VERSION_STRING);
 	gcp_write_string(writer, "commit", gcp_commit);
-	gcp_write_raw(writer, "final", report->under_way ? "false" : "true");
+	gcp_write_raw(writer, "final", under_way ? "false" : "true");
 	gcp_write_number(writer, "pid", (uint64_t)getpid());
 	gcp_write_string(writer, "program", program_invocation_name);
 	arguments_write(writer);
@@ -180,7 +181,7 @@ void gcp_report_process(struct gcp_writer *writer, const struct gcp_report *repo
 		gcp_write_number(writer, "help_got_bytes", gcp_process.help.got);
 		gcp_write_number(writer, "help_given_bytes", gcp_process.help.given);
 	}
-	options_write(writer, report->options);
+	options_write(writer);
 }
 
 void gcp_report_gpu(struct gcp_writer *writer, int device)

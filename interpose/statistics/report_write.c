@@ -28,7 +28,6 @@ static void failure_say(int error)
 void gcp_report_exit(void)
 {
 	const struct gcp_options *options = &gcp_process.options;
-	const struct gcp_report report = {gcp_process.pools, options, false};
 	struct gcp_text text;
 	void *memory;
 	int error;
@@ -45,7 +44,7 @@ void gcp_report_exit(void)
 		return;
 	}
 	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
-	gcp_report_add(&report, options->stats == GCP_STATS_JSON, &text);
+	gcp_report_add(options->stats == GCP_STATS_JSON, false, &text);
 	error = gcp_text_put(&text, options->stats_file);
 	if (error)
 		failure_say(error);
