@@ -29,12 +29,6 @@ case $BUILD in
 *[:\ ]*) fail 2 "the loader takes no path with a colon or a space, as '$BUILD': set BUILD" ;;
 esac
 
-# Returns true if only this user can have put something there.
-own_directory() { # DIR
-	[ -n "$1" ] && [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] &&
-		[ -z "$(find "$1" -prune -perm /077)" ]
-}
-
 # Runs a command with its output in a file. On a terminal a line shows what it is at;
 # else there is one line each 20 seconds, and one at the end.
 progress() { # TITLE LOG COMMAND...

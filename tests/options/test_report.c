@@ -23,10 +23,9 @@ static char bytes[1 << 20];
 
 static const char *report(bool json)
 {
-	struct gcp_text text;
+	struct gcp_text text = {.bytes = bytes, .capacity = sizeof(bytes)};
 
 	gcp_process.pools = pools;
-	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_report_add(json, false, &text);
 	assert_false(text.cut);
 	return bytes;
