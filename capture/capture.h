@@ -164,7 +164,8 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream,
  * Before the real call. */
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken);
 /* Returns true if captured work may be given memory that its capture has used before:
- * then it must not start before all that its stream has captured has ended. */
+ * then it must not start before all that its stream has captured has ended. True from
+ * the first allocation on, also of small blocks, which are not used again. */
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker);
 /* The program has asked for the graph or the dependencies of what `stream` captures, if
  * anything, or is about to set (`set`) what the stream's next work depends on. */

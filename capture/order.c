@@ -14,11 +14,14 @@
  *                           t      side waits for main again: ends {c}, {c}
  *                                  c and s precede both: X may be used again
  *
- * Blocks are freed into free groups (pool.h). A group is closed at an allocation; the
- * streams' ends at that moment are kept with it. The nodes that exist at a moment are
- * those ends and what precedes them: an event stands for an end that its stream once
- * had, and a stream only moves on. So the group is proved when its nodes precede every
- * open end. A group that is closed later than need be has more nodes, and is as safe.
+ * Blocks are freed into free groups (pool.h). A group is closed before an event is
+ * recorded, when an end has moved or gone, and at an allocation; the streams' ends at
+ * that moment are kept with it. The nodes that exist at a moment are those ends and
+ * what precedes them: an event stands for an end that its stream once had, and a
+ * stream only moves on. So the group is proved when its nodes precede every open end.
+ * A group that is closed later than need be has more nodes, and is as safe; but work
+ * at an end that rests (below) would follow what was captured after the free. So it is
+ * closed before another stream can be given work.
  *
  * Which nodes precede an end is known by looks. The ends that a stream has in the
  * course of a capture are a *line*: each precedes the next. A look at a line reads
@@ -35,7 +38,7 @@
  *
  * A stream's line grows by nodes of other lines only when the stream is made to wait.
  * So after a proof has failed the next try waits for that. Proofs, and looks, are made
- * for allocations: a capture that frees nothing has none.
+ * for allocations and where a group is closed: a capture that frees nothing has none.
  *
  * An event stands for an earlier end of its stream, and a stream may still be made to
  * wait for it; most never are. A side stream that has been joined mostly waits before
@@ -366,26 +369,31 @@ static bool free_group_add(struct gcp_capture *capture)
 	return true;
 }
 
-/* Closes the open group, and looks at every line. False: nothing is to be proved, or
- * nothing can be, or the streams cannot be asked just now. */
-static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *capture)
+/* Closes the open group, and looks at every line for it, or for a `proof` of any.
+ * False: nothing is to be proved, or nothing can be, or the streams cannot be asked
+ * just now. */
+static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			     bool proof)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
 	struct gcp_graph_heap *entry;
 	int result;
 
-	if (!graph_pool || !capture->forked || capture->order_unknown)
+	if (!capture->forked || capture->order_unknown)
 		return false;
 	/* The ends are read after the group is closed: nothing in it was freed
 	 * after them. */
-	assert(graph_pool->group > capture->unread && graph_pool->captures > 0);
-	graph_pool->group++;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		if (gcp_heap_close_group(entry->heap, graph_pool->group))
-			capture->unread = graph_pool->group - 1;
-	if (capture->unread == 0 && STAILQ_EMPTY(&capture->free_groups))
+	if (graph_pool) {
+		assert(graph_pool->group > capture->unread && graph_pool->captures > 0);
+		graph_pool->group++;
+		SLIST_FOREACH (entry, &graph_pool->heaps, link)
+			if (gcp_heap_close_group(entry->heap, graph_pool->group))
+				capture->unread = graph_pool->group - 1;
+	}
+	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
 		return false;
+	capture->stuck = false;
 	if (!tracker->driver.contexts_hold())
 		return false;
 	result = ends_look(tracker, capture, NULL);
@@ -394,13 +402,14 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	tracker->driver.contexts_release();
 	/* The order is lost, but where the ends can be read later. */
 	capture->order_unknown |= result != 0 && result != -EAGAIN;
-	return result == 0;
+	return result == 0 && graph_pool;
 }
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end *end,
 			       const void *event)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	(void)free_group_close(tracker, end->capture, false);
 	if (end->event)
 		LIST_REMOVE(end, event_link);
 	end->event = event;
@@ -509,6 +518,7 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_open_end *en
 		if (other->event == event && other->capture == capture && other != end)
 			other->joined_by = end->line;
 	capture->stuck = false;
+	(void)free_group_close(tracker, capture, false);
 	return result;
 }
 
@@ -618,7 +628,7 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 	struct gcp_graph_heap *entry;
 	uint64_t proven = 0;
 
-	if (capture->stuck || !free_group_close(tracker, capture))
+	if (capture->stuck || !free_group_close(tracker, capture, true))
 		return;
 	assert(!capture->order_unknown); /* G7 */
 	assert(!capture->into_existing_graph);

@@ -93,8 +93,7 @@ struct gcp_driver {
 	/* --- fences --------------------------------------------------------- */
 	/* Creates an event that can fence `ctx`. */
 	int (*fence_create)(void *ctx, void **ret_fence);
-	void (*fence_destroy)(void *fence);
-	/* The same of one whose context is gone, and the event with it: gives back the
+	/* Of a fence whose context is gone, and the event with it: gives back the
 	 * memory of the host, and calls no driver function. */
 	void (*fence_discard)(void *fence);
 

@@ -178,6 +178,13 @@ struct gcp_chunk {
 	uint32_t count;  /* chunks of the handle */
 };
 
+/* Numbers of segments: mapped ranges for blocks of less than half a chunk come first,
+ * then segments of one chunk for any block, those of the driver, and mapped ones. A
+ * search for a small block ends at GCP_NUMBER_LARGE, one for a large block begins at
+ * GCP_NUMBER_ANY. */
+#define GCP_NUMBER_ANY   (1ull << 62)
+#define GCP_NUMBER_LARGE (2ull << 62)
+
 /* One allocation of the driver, or a range of addresses that vmm.c maps memory
  * behind, handle by handle. All fields but chunks: pool->lock.
  *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
@@ -188,9 +195,7 @@ struct gcp_chunk {
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
-	/* Of no other segment. Those of small blocks come first, then the driver's: a
-	 * search for a small block ends behind them. */
-	uint64_t number;
+	uint64_t number; /* of no other segment; above, and then by age */
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its
 	 * blocks. */
@@ -577,6 +582,10 @@ void gcp_hole_remove(struct gcp_heap *heap, struct gcp_block *block);
  * after such a block; NULL: there is none. */
 struct gcp_block *gcp_tree_lowest_fit(const struct gcp_treap *tree, uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
+/* The lowest one where a request for `bytes` may lie: if it is no small one, in no
+ * range of small blocks. */
+struct gcp_block *gcp_tree_lowest_for(const struct gcp_treap *tree, uint64_t size,
+				      uint64_t bytes);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap);
 
 static inline bool gcp_segment_before(const struct gcp_segment *a,

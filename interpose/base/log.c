@@ -383,7 +383,7 @@ int gcp_text_put(const struct gcp_text *text, const char *pattern)
 __attribute__((weak)) const char gcp_commit[] = "";
 
 /* Not strerror: it may allocate, and speaks the program's language. */
-void gcp_text_add_errno(struct gcp_text *text, int error)
+const char *gcp_errno_words(int error)
 {
 	static const struct {
 		int error;
@@ -404,13 +404,13 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 	    {EPIPE, "nothing reads it"},
 	    {EPERM, "another user's, in a directory of all users"},
 	    {EBADF, "the program has closed it"},
+	    {EIO, "input or output fails"},
+	    {EISDIR, "it is a directory"},
+	    {EMFILE, "too many files are open"},
 	};
 
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-		if (table[i].error == error) {
-			gcp_text_add(text, "%s", table[i].words);
-			return;
-		}
-	}
-	gcp_text_add(text, "error %d", error);
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+		if (table[i].error == error)
+			return table[i].words;
+	return "another error";
 }

@@ -120,6 +120,6 @@ int gcp_path_open(const char *path, int flags, mode_t mode);
 void gcp_text_add_path(struct gcp_text *text, const char *pattern);
 
 /* An errno in words, those that files come with. */
-void gcp_text_add_errno(struct gcp_text *text, int error);
+const char *gcp_errno_words(int error);
 
 #endif

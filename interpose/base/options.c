@@ -312,7 +312,7 @@ static void complaint_say(void *arg, const char *sentence, const char *instead)
 {
 	const struct gcp_options *options = arg;
 
-	if (options->strict)
+	if (options && options->strict)
 		gcp_log(GCP_LOG_ERROR, "%s, stopping: GCPOOL_STRICT is set", sentence);
 	else
 		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
@@ -336,9 +336,10 @@ static char *const *environment_of_user(void)
 	return getauxval(AT_SECURE) ? NULL : environ;
 }
 
-void gcp_options_look(struct gcp_options *ret_options)
+int gcp_options_look(struct gcp_options *ret_options, bool says)
 {
-	(void)gcp_options_parse(ret_options, environment_of_user(), NULL, NULL);
+	return gcp_options_parse(ret_options, environment_of_user(),
+				 says ? complaint_say : NULL, NULL);
 }
 
 int gcp_options_read(struct gcp_options *ret_options)
@@ -347,7 +348,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 	enum gcp_log_level level;
 	int wrong;
 
-	gcp_options_look(&before);
+	(void)gcp_options_look(&before, false);
 	level = before.log_level;
 	if (before.strict && level < GCP_LOG_ERROR)
 		level = GCP_LOG_ERROR;

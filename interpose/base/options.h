@@ -57,8 +57,8 @@ struct gcp_options {
 enum { GCP_OPTIONS_EXIT = 2 };
 int gcp_options_read(struct gcp_options *ret_options);
 
-/* The same without messages and without an end. */
-void gcp_options_look(struct gcp_options *ret_options);
+/* The same without any effect; says what was wrong if it `says`. */
+int gcp_options_look(struct gcp_options *ret_options, bool says);
 
 /* Bytes of the host; containers may have less. */
 uint64_t gcp_host_memory(void);

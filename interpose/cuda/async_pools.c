@@ -16,6 +16,7 @@
 
 #include "async_pools.h"
 #include "call.h"
+#include "ctx_scope.h"
 #include "cuda_vmm.h"
 
 enum { DEVICES_MAX = 64 };
@@ -63,7 +64,6 @@ static bool device_learn(struct async_device *device)
 {
 	CUmemoryPool standard = NULL;
 	uint32_t state = DEVICE_KNOWN;
-	int count = 0;
 
 	assert(device >= devices && device < devices + DEVICES_MAX);
 	if (gcp_real.cuDeviceGetDefaultMemPool(
@@ -74,7 +74,7 @@ static bool device_learn(struct async_device *device)
 	device->standard = standard;
 	if (!is_current(device))
 		state |= DEVICE_ELSE;
-	if (gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1)
+	if (gcp_device_count() == 1)
 		state |= DEVICE_LONE;
 	atomic_fetch_or_explicit(&device->state, state, memory_order_release);
 	return true;
@@ -125,13 +125,10 @@ CUmemoryPool gcp_async_default_pool(int number)
  * that is not known. */
 static struct async_device *device_with(CUmemoryPool pool)
 {
-	int count = 0;
-
 	if (!pool || gcp_process_passive() ||
-	    (gcp_process_pooling() && !gcp_process.options.async) ||
-	    gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+	    (gcp_process_pooling() && !gcp_process.options.async))
 		return NULL;
-	for (int i = 0; i < count && i < DEVICES_MAX; i++)
+	for (int i = 0, count = gcp_device_count(); i < count && i < DEVICES_MAX; i++)
 		if (state_learnt(&devices[i]) && devices[i].standard == pool)
 			return &devices[i];
 	return NULL;

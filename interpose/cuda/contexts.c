@@ -53,7 +53,7 @@ struct gcp_mutex gcp_contexts_lock = GCP_MUTEX(GCP_RANK_CONTEXTS);
 static const struct gcp_context_observer *observer;
 static struct gcp_context contexts[CONTEXTS_MAX];
 _Atomic int gcp_context_count;
-static int device_count = -1; /* unknown yet */
+static int device_count; /* 0: unknown yet */
 static atomic_bool any_unjoined;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
 static struct {
@@ -363,9 +363,8 @@ CUcontext gcp_contexts_home_of(CUcontext ctx)
 static bool contexts_find_primaries(void)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	if (device_count < 0 &&
-	    gcp_real.cuDeviceGetCount(&device_count) != CUDA_SUCCESS)
-		device_count = -1;
+	if (device_count == 0)
+		device_count = gcp_device_count();
 	for (int device = 0; device < device_count; device++)
 		if (!primary_find(device) && primary_moves(device))
 			return false;

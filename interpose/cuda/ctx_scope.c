@@ -73,6 +73,13 @@ CUresult gcp_event_query(CUcontext ctx, CUevent event)
 		   : result;
 }
 
+int gcp_device_count(void)
+{
+	int count = 0;
+
+	return gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
 {
 	struct gcp_ctx_scope scope;

@@ -45,4 +45,7 @@ CUresult gcp_event_query(CUcontext ctx, CUevent event);
 /* The device of `ctx` (NULL: of the current one). False: it cannot be told. */
 bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device);
 
+/* How many devices the process sees; 0: CUDA does not say. */
+int gcp_device_count(void);
+
 #endif

@@ -25,11 +25,10 @@ enum { DEVICES_MAX = 64 };
 #define ASSERT_CHUNKS(bytes) assert((bytes) % (2 << 20) == 0)
 
 /* [owner]. Properties of new memory are written when the device's first pool is made,
- * before there is any; but for their usage, which vmm_lock guards. A bit for each
- * device: that can reach the owner's memory (0: no pool yet), that new memory is opened
- * to, and that all is open to. */
+ * before there is any; but for their usage, which vmm_lock guards. A bit for each other
+ * device: that new memory is opened to, and that all is open to. */
 static CUmemAllocationProp properties[DEVICES_MAX];
-static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES_MAX];
+static _Atomic(uint64_t) wanted[DEVICES_MAX], opened[DEVICES_MAX];
 
 /* A bit for each device that has, or had, a context in this process. */
 static _Atomic(uint64_t) used;
@@ -71,33 +70,28 @@ static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 		    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-static int devices_count(void)
-{
-	int count = 0;
-
-	return gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
-}
-
-/* Which devices can reach the memory of `owner`. */
-static uint64_t reach_find(int owner)
+/* The devices that can reach the memory of `owner`, a bit for each. */
+static uint64_t reach(int owner)
 {
 	uint64_t found = UINT64_C(1) << owner;
-	int count = devices_count(), able;
+	int count = gcp_device_count(), able;
+	struct gcp_ctx_scope scope;
 
 	assert(owner >= 0 && owner < DEVICES_MAX);
+	gcp_ctx_scope_begin(&scope, NULL);
 	for (int device = 0; device < count && device < DEVICES_MAX; device++)
 		if (device != owner &&
 		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) ==
 			CUDA_SUCCESS &&
 		    able)
 			found |= UINT64_C(1) << device;
+	gcp_ctx_scope_end(&scope);
 	return found;
 }
 
 /* Why there is no mapped memory on the device, or NULL; what it would be like. */
 static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity)
 {
-	uint64_t own = UINT64_C(1) << device, devices;
 	size_t granularity;
 
 	if (!device_has(device,
@@ -109,15 +103,8 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 						   CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
 	    CUDA_SUCCESS)
 		return "does not say how its memory can be mapped";
-	devices = reach_find(device);
-	if (!forced && __builtin_popcountll(devices) != devices_count())
+	if (!forced && __builtin_popcountll(reach(device)) != gcp_device_count())
 		return "cannot be reached by all other devices of the process";
-	/* What opens memory everywhere meanwhile sees `reach`, or is seen. */
-	if (atomic_exchange(&reach[device], devices) == 0) {
-		devices &= atomic_load(&everywhere) ? atomic_load(&used) : 0;
-		atomic_fetch_or(&wanted[device], devices | own);
-		atomic_fetch_or(&opened[device], devices | own);
-	}
 	*ret_granularity = granularity;
 	return NULL;
 }
@@ -297,15 +284,17 @@ uint64_t gcp_vmm_users(int device, int user)
 {
 	if (device < 0 || device >= DEVICES_MAX || user < 0 || user >= DEVICES_MAX)
 		return 0;
-	return (atomic_load(&reach[device]) ?: reach_find(device)) &
+	return reach(device) &
 	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
 }
 
-/* To one that has a context. */
+/* To one that has a context; also that of devices which have none yet. */
 static void open_everything_to(CUdevice device)
 {
-	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
-		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
+	int count = gcp_device_count();
+
+	for (CUdevice owner = 0; owner < count && owner < DEVICES_MAX; owner++)
+		if (owner != device && reach(owner) >> device & 1)
 			memory_open(owner, device);
 }
 
@@ -340,8 +329,7 @@ bool gcp_vmm_device_joined(int device)
 	atomic_fetch_or(&used, UINT64_C(1) << device);
 	/* For this one it need not have been enabled: access is one of two contexts. */
 	if (atomic_fetch_add(&joined[device], 1) > 0 &&
-	    (has_access(device) ||
-	     atomic_load(&wanted[device]) & ~(UINT64_C(1) << device)))
+	    (has_access(device) || atomic_load(&wanted[device])))
 		atomic_store(&wider, true);
 	if (atomic_load(&everywhere))
 		open_everything_to(device);

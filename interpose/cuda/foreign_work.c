@@ -220,8 +220,9 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 	CUresult result = CUDA_SUCCESS;
 	struct foreign **link = &oldest;
 
-	gcp_assert_held(GCP_RANK_CONTEXTS);
+	GCP_LOCKED(&gcp_contexts_lock);
 	assert(number <= atomic_load(&latest));
+	assert(ctx || !own); /* whose own */
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
 		if ((own && (*link)->ctx != ctx) || !counts_for(*link, ctx)) {
 			link = &(*link)->next;
@@ -236,15 +237,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 
 CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	gcp_mutex_lock(&gcp_contexts_lock);
-	result = gcp_foreign_work_query(ctx, number, own);
-	gcp_mutex_unlock(&gcp_contexts_lock);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return GCP_WITHIN(NULL, gcp_foreign_work_query(ctx, number, own));
 }
 
 uint64_t gcp_foreign_work_done(void)

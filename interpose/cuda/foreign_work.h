@@ -46,13 +46,11 @@ uint64_t gcp_foreign_work_latest(void);
 bool gcp_foreign_work_is_pending(uint64_t number);
 
 /* Asks for works that count for `ctx` (NULL: all), own: only those that `ctx` executes.
- * Returns CUDA_SUCCESS if they are done, else CUDA_ERROR_NOT_READY. Called with the
- * lock of contexts.c held; while a capture is under way the thread's mode is relaxed.
- */
+ * Returns CUDA_SUCCESS if they are done, else CUDA_ERROR_NOT_READY. While a capture is
+ * under way the thread's mode is relaxed. No lock of contexts.c is held. */
 CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own);
 
-/* The same, and waits for them. No lock of contexts.c is held. Relaxes the mode by
- * themselves. */
+/* The same, and waits for them. Relax the mode by themselves. */
 CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own);
 CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own);
 

@@ -115,7 +115,7 @@ __attribute__((destructor)) static void statistics_write(void)
 
 	if (!gcpool_active || !gcpool_active())
 		return;
-	gcp_options_look(&options);
+	(void)gcp_options_look(&options, false);
 	if (options.stats == GCP_STATS_OFF)
 		return;
 	writer.json = options.stats == GCP_STATS_JSON;

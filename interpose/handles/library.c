@@ -18,7 +18,7 @@ static enum gcp_handles_mode mode_read(void)
 {
 	struct gcp_options options;
 
-	gcp_options_look(&options);
+	(void)gcp_options_look(&options, false);
 	if (options.mode != GCP_MODE_POOL || options.handles == GCP_HANDLES_OFF)
 		return GCP_HANDLES_OFF;
 	gcp_log_setup(options.log_level, options.log_file);

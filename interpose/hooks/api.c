@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "../cuda/gate.h"
@@ -147,12 +146,6 @@ int gcpool_reset_peaks(int device)
  * for `gcpool --options`, and for programs that ask. Before the first allocation it
  * reads the environment for itself and leaves the process as it is. */
 
-static void complaint_say(void *arg, const char *sentence, const char *instead)
-{
-	(void)arg;
-	gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
-}
-
 int gcpool_print_options(int fd)
 {
 	struct gcp_options options = gcp_process.options;
@@ -160,11 +153,8 @@ int gcpool_print_options(int fd)
 	GCP_KEEP_ERRNO;
 	int wrong = 0;
 
-	/* As gcp_options_read, but no option has an effect. */
 	if (gcp_process_run_mode() == GCP_RUN_FRESH)
-		wrong =
-		    gcp_options_parse(&options, getauxval(AT_SECURE) ? NULL : environ,
-				      complaint_say, NULL);
+		wrong = gcp_options_look(&options, true);
 	gcp_options_show(&options, &text);
 	gcp_text_write(&text, fd);
 	return wrong;

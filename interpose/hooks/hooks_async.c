@@ -195,21 +195,20 @@ static CUresult alloc_async(const struct alloc_call *call)
 
 /* --- free ------------------------------------------------------------------------- */
 
-/* A block of `owner` is freed behind the work of `stream`. The epoch that it is freed
- * into covers that in the same context, or in a green one of it; elsewhere it is work
- * of another device. */
+/* A block of `owner` is freed behind the work of `stream`, which is not known as one of
+ * that context, or of a green one of it. The epoch that it is freed into covers what
+ * the context does; the rest is work of another device. */
 static CUresult memory_detach_stream(CUstream stream, void *owner)
 {
-	CUcontext ctx = NULL, home = NULL, counts = owner;
+	CUcontext ctx = NULL, counts = owner;
 	CUresult result = gcp_stream_context_ask(stream, &ctx);
-	int device;
 
 	assert(owner); /* U2: NULL would count nowhere */
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
+	if (ctx == owner)
 		return CUDA_SUCCESS;
 	return gcp_foreign_work_submitted(ctx, stream, &counts, 1);
 }

@@ -24,20 +24,6 @@ static inline void *gcp_memory_map(size_t bytes, int protection)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-struct gcp_words {
-	char bytes[64];
-};
-
-static inline struct gcp_words gcp_error_words(int error)
-{
-	struct gcp_words words;
-	struct gcp_text text;
-
-	gcp.text_init(&text, words.bytes, sizeof(words.bytes));
-	gcp.text_add_errno(&text, error);
-	return words;
-}
-
 /* Not in libc.so.6 before glibc 2.34, and therefore looked up. */
 #define GCP_LOADER(name) (*(__typeof__(&(name)))gcp.elf_libc_symbol(#name))
 #define dlopen(...)      GCP_LOADER(dlopen)(__VA_ARGS__)

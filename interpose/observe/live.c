@@ -119,7 +119,7 @@ bool gcp_live_start(const struct gcp_options *options)
 	if (error) {
 		gcp.log(GCP_LOG_WARNING,
 			"GCPOOL_LIVE: cannot make %s (%s), showing nothing", page_path,
-			gcp_error_words(error).bytes);
+			gcp.errno_words(error));
 		return false;
 	}
 	page = memory;

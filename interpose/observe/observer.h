@@ -76,6 +76,7 @@ struct gcp_observer {
 	X(ctx_scope_end)                                                               \
 	X(elf_at)                                                                      \
 	X(elf_libc_symbol)                                                             \
+	X(errno_words)                                                                 \
 	X(log)                                                                         \
 	X(mutex_lock)                                                                  \
 	X(mutex_unlock)                                                                \
@@ -96,7 +97,6 @@ struct gcp_observer {
 	X(report_uuid)                                                                 \
 	X(text_add)                                                                    \
 	X(text_add_bytes)                                                              \
-	X(text_add_errno)                                                              \
 	X(text_add_path)                                                               \
 	X(text_init)                                                                   \
 	X(text_write)

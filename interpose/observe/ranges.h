@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ranges.h - sets of ranges of addresses, of debug_book.c and sleep.c. Ranges of one
- * set do not overlap. The caller holds the lock of the set.
+ * ranges.h - sets of ranges of addresses, of debug_book.c, sleep.c and spill.c. Ranges
+ * of one set do not overlap. The caller holds the lock of the set.
  */
 #ifndef GCP_INTERPOSE_RANGES_H
 #define GCP_INTERPOSE_RANGES_H

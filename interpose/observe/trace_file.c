@@ -47,7 +47,7 @@ static bool refuse(int error)
 {
 	gcp.log(GCP_LOG_WARNING,
 		"GCPOOL_TRACE: %.400s cannot be made: %s, recording nothing", file.path,
-		gcp_error_words(error).bytes);
+		gcp.errno_words(error));
 	return false;
 }
 
@@ -191,7 +191,7 @@ static void full_say(int error)
 	}
 	gcp.log(GCP_LOG_WARNING,
 		"GCPOOL_TRACE: %.400s cannot grow beyond %llu MiB (%s), %s", file.path,
-		(unsigned long long)file.chunks, gcp_error_words(error).bytes,
+		(unsigned long long)file.chunks, gcp.errno_words(error),
 		error == ENOENT ? "recording no more"
 				: "keeping the newest events there");
 }

@@ -152,16 +152,6 @@ static int driver_fence_create(void *ctx, void **ret_fence)
 	return result;
 }
 
-static void driver_fence_destroy(void *handle)
-{
-	struct context_fence *fence = handle;
-	GCP_KEEP_ERRNO;
-
-	assert(fence->event);
-	gcp_real.cuEventDestroy_v2(fence->event);
-	free(fence);
-}
-
 static int driver_fence_record(void *ctx, void *handle)
 {
 	struct context_fence *fence = handle;
@@ -227,7 +217,6 @@ static CUresult fence_query(const struct context_fence *fence)
 
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
 		return result;
-	GCP_LOCKED(&gcp_contexts_lock);
 	return gcp_foreign_work_query(fence->ctx, fence->foreign, false);
 }
 
@@ -364,7 +353,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .graphs_look = driver_graphs_look,
 	    .device_memory = driver_device_memory,
 	    .fence_create = driver_fence_create,
-	    .fence_destroy = driver_fence_destroy,
 	    .fence_discard = free,
 	    .fence_query = driver_fence_query,
 	    .fence_wait = driver_fence_wait,

@@ -96,7 +96,7 @@ void gcp_observe_load(void)
 	struct gcp_options options;
 	GCP_KEEP_ERRNO;
 
-	gcp_options_look(&options);
+	(void)gcp_options_look(&options, false);
 	if (is_wanted(&options))
 		library_load();
 }

@@ -224,6 +224,7 @@ void gcp_passed_note_others(int device)
 	CUresult result = GCP_WITHIN(NULL, gcp_real.cuMemGetInfo_v2(&left, &total));
 	uint64_t taken = gcp_pools_taken(gcp_process.pools, device) + left;
 
+	assert(device >= 0);
 	if (result == CUDA_SUCCESS)
 		gcp_report_note_others(device, total > taken ? total - taken : 0);
 }

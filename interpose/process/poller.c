@@ -43,35 +43,29 @@ enum {
 static struct {
 	atomic_bool begun; /* a thread starts it or has started it */
 	atomic_bool stop;
+	bool notes; /* of the thread: in this turn */
 	pthread_t thread;
 	pid_t process;
 	/* In libpthread before glibc 2.34, and therefore looked up. */
 	int (*join)(pthread_t, void **, const struct timespec *);
 } poller;
 
-/* Events are asked for in a context. */
-static void within_context(void *ctx, void (*step)(void *arg), void *arg)
-{
-	assert(ctx && step && arg);
-	(void)GCP_WITHIN(ctx, (step(arg), CUDA_SUCCESS));
-}
-
-/* For the live view: what others use of the device. Where a pool is not looked into now
- * it is not asked for. */
-static CUresult noted(void (*step)(void *arg), void *arg)
+/* For the live view: what others use of the device. */
+static CUresult look(void (*step)(void *arg), void *arg)
 {
 	CUdevice device;
 
 	step(arg);
-	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+	if (poller.notes && gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
 		gcp_passed_note_others(device);
 	return CUDA_SUCCESS;
 }
 
-static void within_noted(void *ctx, void (*step)(void *arg), void *arg)
+/* Events are asked for in a context. */
+static void within_context(void *ctx, void (*step)(void *arg), void *arg)
 {
 	assert(ctx && step && arg);
-	(void)GCP_WITHIN(ctx, noted(step, arg));
+	(void)GCP_WITHIN(ctx, look(step, arg));
 }
 
 static void *poller_run(void *unused)
@@ -85,12 +79,12 @@ static void *poller_run(void *unused)
 		if (gcp_gate_try()) {
 			if (gcp_pinned_poll(gcp_process.pools, within_context))
 				delay.tv_nsec = BUSY_NS;
-			bool note = gcp_process.options.live &&
-				    gcp_clock_ns() - noted_ns > NOTE_NS;
-			gcp_pools_decay(gcp_process.pools,
-					note ? within_noted : within_context);
-			if (note)
+			poller.notes = gcp_process.options.live &&
+				       gcp_clock_ns() - noted_ns > NOTE_NS;
+			gcp_pools_decay(gcp_process.pools, within_context);
+			if (poller.notes)
 				noted_ns = gcp_clock_ns();
+			poller.notes = false;
 			gcp_gate_leave();
 		}
 		if (gcp_process.instruments)

@@ -270,7 +270,7 @@ static void unused_say(void)
 
 	if (!pid || gcp_digits_read(pid) != (uint64_t)getpid())
 		return;
-	gcp_options_look(&options);
+	(void)gcp_options_look(&options, false);
 	gcp_log_setup(options.log_level, options.log_file);
 	gcp_log(GCP_LOG_WARNING,
 		"loaded into %s, which allocated no memory by CUDA: no statistics",

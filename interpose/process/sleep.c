@@ -171,8 +171,7 @@ static int host_take(struct survey *survey, struct gcp_text *said)
 
 	if (error && *place) {
 		gcp_text_add_bytes(said, "there can be no file of ", bytes);
-		gcp_text_add(said, ": ");
-		gcp_text_add_errno(said, error);
+		gcp_text_add(said, ": %s", gcp_errno_words(error));
 	} else if (error) {
 		gcp_text_add_bytes(said, "the host has no memory for it: it may take ",
 				   room);

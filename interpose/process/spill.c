@@ -27,13 +27,13 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#include "../../pool/base/treap.h"
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/cuda_vmm.h"
 #include "../cuda/resolve.h"
 #include "../base/clock.h"
 #include "../observe/observer.h"
+#include "../observe/ranges.h"
 #include "spans.h"
 
 #define CHUNK ((uint64_t)2 << 20)
@@ -58,26 +58,18 @@ struct region {
 };
 
 struct block {
-	struct gcp_treap_node node; /* of live ones */
+	struct gcp_range range; /* first */
 	struct region *region;
-	CUdeviceptr addr, last;
 	uint64_t id, moment; /* the second: of its free */
 	bool async;
 	TAILQ_ENTRY(block) entry; /* of dead ones */
 };
 
-/* By the last byte: the first one from an address on may hold it. */
-static bool block_before(const struct block *a, const struct block *b)
-{
-	return a->last < b->last;
-}
-GCP_TREAP(blocks, block, node, block_before, NULL)
-
 static struct gcp_mutex spill_lock = GCP_MUTEX(GCP_RANK_SPILL);
 /* With spill_lock. */
 static TAILQ_HEAD(, region) regions = TAILQ_HEAD_INITIALIZER(regions);
 static TAILQ_HEAD(, block) dead = TAILQ_HEAD_INITIALIZER(dead);
-static struct gcp_treap live;
+static struct gcp_treap live;  /* ranges of live blocks */
 static struct region *current; /* small blocks are taken from it */
 static struct pieces kept = TAILQ_HEAD_INITIALIZER(kept); /* the host's, unused */
 static uint64_t taken;                                    /* of the host, in bytes */
@@ -285,11 +277,12 @@ static struct block *block_new(struct gcp_pool *pool, uint64_t bytes)
 	if (bytes < CHUNK)
 		current = region;
 	block->region = region;
-	block->addr = region->addr + region->carved;
-	block->last = block->addr + bytes - 1;
+	block->range.at = region->addr + region->carved;
+	block->range.bytes = bytes;
 	region->carved += (bytes + UNIT - 1) / UNIT * UNIT;
+	assert(bytes > 0 && region->carved <= region->bytes);
 	region->users++;
-	blocks_insert(&live, block);
+	gcp_ranges_insert(&live, &block->range);
 	return block;
 }
 
@@ -310,7 +303,7 @@ bool gcp_spill_alloc(struct gcp_pool *pool, uint64_t bytes, bool async,
 	dead_release();
 	block = block_new(pool, bytes);
 	if (block) {
-		*ret_addr = block->addr;
+		*ret_addr = block->range.at;
 		block->id = UINT64_C(7) << 61 | ++ids; /* no gcp_block_id is that */
 		block->async = async;
 		atomic_store(&is_used, true);
@@ -331,10 +324,10 @@ bool gcp_spill_alloc(struct gcp_pool *pool, uint64_t bytes, bool async,
 /* The live block that holds `ptr`, or NULL. */
 static struct block *block_at(CUdeviceptr ptr)
 {
-	struct block *block = blocks_from(&live, &(struct block){.last = ptr});
+	struct block *block = gcp_ranges_behind(&live, ptr);
 
 	gcp_assert_held(GCP_RANK_SPILL);
-	return block && block->addr <= ptr ? block : NULL;
+	return block && block->range.at <= ptr ? block : NULL;
 }
 
 static bool is_empty(void)
@@ -352,15 +345,14 @@ bool gcp_spill_find(CUdeviceptr ptr, struct gcp_block_info *ret_info)
 	GCP_LOCKED(&spill_lock);
 	block = block_at(ptr);
 	if (block)
-		*ret_info =
-		    (struct gcp_block_info){.addr = block->addr,
-					    .requested = block->last - block->addr + 1,
-					    .size = block->last - block->addr + 1,
-					    .mapped = true,
-					    .async = block->async,
-					    .ctx = block->region->ctx,
-					    .device = device_of(block->region),
-					    .id = block->id};
+		*ret_info = (struct gcp_block_info){.addr = block->range.at,
+						    .requested = block->range.bytes,
+						    .size = block->range.bytes,
+						    .mapped = true,
+						    .async = block->async,
+						    .ctx = block->region->ctx,
+						    .device = device_of(block->region),
+						    .id = block->id};
 	return block;
 }
 
@@ -378,10 +370,10 @@ static int block_end(CUdeviceptr addr, struct gcp_pool **ret_pool)
 
 	GCP_LOCKED(&spill_lock);
 	block = block_at(addr);
-	if (!block || block->addr != addr)
+	if (!block || block->range.at != addr)
 		return block ? -EINVAL : -ENOENT;
 	*ret_pool = block->async ? NULL : block->region->pool;
-	blocks_remove(&live, block);
+	gcp_ranges_remove(&live, &block->range);
 	block->moment = gcp_pool_work_now(block->region->pool);
 	TAILQ_INSERT_TAIL(&dead, block, entry);
 	return 0;
@@ -528,11 +520,11 @@ void gcp_spill_context_gone(CUcontext ctx)
 	if (is_empty())
 		return;
 	GCP_LOCKED(&spill_lock);
-	for (block = blocks_first(&live); block; block = next) {
-		next = blocks_next(block);
+	for (block = gcp_ranges_behind(&live, 0); block; block = next) {
+		next = gcp_ranges_behind(&live, block->range.at + block->range.bytes);
 		if (block->region->ctx != ctx)
 			continue;
-		blocks_remove(&live, block);
+		gcp_ranges_remove(&live, &block->range);
 		TAILQ_INSERT_TAIL(&dead, block, entry);
 	}
 	TAILQ_FOREACH (block, &dead, entry)

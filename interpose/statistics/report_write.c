@@ -17,12 +17,10 @@ enum { REPORT_BYTES_MAX = 4 << 20 };
 static void failure_say(int error)
 {
 	const char *file = gcp_process.options.stats_file;
-	GCP_TEXT(text, 64);
 
-	gcp_text_add_errno(&text, error);
 	gcp_log(GCP_LOG_WARNING,
 		"cannot write the statistics to %.200s (%s), writing them to stderr",
-		file[0] ? file : "stderr", text.bytes);
+		file[0] ? file : "stderr", gcp_errno_words(error));
 }
 
 void gcp_report_exit(void)

@@ -135,12 +135,6 @@ static bool barrier_everywhere(void)
 	return done;
 }
 
-void gcp_owner_lock_init(struct gcp_owner *own)
-{
-	atomic_store(&own->inside, 0);
-	atomic_store(&own->remote, 0);
-}
-
 void gcp_remote_announce(struct gcp_owner *own)
 {
 	gcp_assert_held(GCP_RANK_REGISTRY);

@@ -184,6 +184,7 @@ enum { GCP_OWNERS_HAVE_RANK = 1 };
 enum { GCP_OWNERS_HAVE_RANK = 0 };
 #endif
 
+/* All zero: free. */
 struct gcp_owner {
 	_Atomic uint32_t inside; /* the owner is; written by the owner */
 	_Atomic uint32_t remote; /* a remote thread is; written by remote threads, which
@@ -194,7 +195,6 @@ struct gcp_owner {
  * them: then all go the long way. */
 extern _Atomic uint32_t gcp_owners_disturbed __attribute__((visibility("hidden")));
 
-void gcp_owner_lock_init(struct gcp_owner *own);
 /* The long way, which waits. */
 void gcp_owner_enter(struct gcp_owner *own);
 

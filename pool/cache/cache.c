@@ -38,7 +38,6 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
-	gcp_owner_lock_init(&cache->own);
 	cache->pool = pool;
 	for (uint32_t i = 0; i < count; i++) {
 		gcp_chain_init(&cache->magazines[i].loaded);

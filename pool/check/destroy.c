@@ -71,7 +71,7 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	gcp_mutex_lock(&pools->vmm_lock);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pools->vmm_lock);
-	timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
+	timeline_destroy(&pool->timeline, pools->driver.fence_discard);
 	munmap(pool, sizeof(*pool) + pools->classes.count * sizeof(*pool->depots));
 }
 

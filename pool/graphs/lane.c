@@ -406,12 +406,10 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 	if (from)
 		unused_release(from);
 	unused_release(lane); /* after an error, all that was made */
-	if (result != 0)
-		return result;
 	gcp_mutex_lock(&pool->lock);
-	pool->stats.graph_remaps++;
+	pool->stats.graph_remaps += result == 0;
 	gcp_mutex_unlock(&pool->lock);
-	return 0;
+	return result;
 }
 
 /* --- the end of a heap -------------------------------------------------------- */

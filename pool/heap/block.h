@@ -18,19 +18,6 @@ static inline struct gcp_streamed *gcp_streamed_of(struct gcp_pool *pool,
 	return &pool->streamed[stream % GCP_STREAMED];
 }
 
-static inline void gcp_streamed_insert(struct gcp_pool *pool, struct gcp_block *block)
-{
-	if (block->stream)
-		LIST_INSERT_HEAD(&pool->streamed[block->stream % GCP_STREAMED], block,
-				 streamed);
-}
-
-static inline void gcp_streamed_remove(struct gcp_block *block)
-{
-	if (block->stream)
-		LIST_REMOVE(block, streamed);
-}
-
 /* --- block.c: pool->lock is held --------------------------------------------- */
 
 /* Cuts off the lower `size` of a block, and returns it, in no list; `block` is the
@@ -47,13 +34,14 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
 
 /* Returns the least size of a block in the segment. Small blocks lie in segments of one
- * chunk, and pin no large memory: of the driver's segments those of less than 32 KiB,
- * of others those of less than 1 MiB, which have no handle of their own. */
+ * chunk or in ranges of small blocks, and pin no large memory: of the driver's segments
+ * those of less than 32 KiB, of others those of less than 1 MiB, which have no handle
+ * of their own. */
 static inline uint64_t gcp_segment_least(const struct gcp_segment *segment)
 {
 	bool ordinary = !segment->chunks && !atomic_load(&segment->heap)->private;
 
-	return segment->size == GCP_CHUNK ? 0 : GCP_CHUNK / (ordinary ? 64 : 2);
+	return segment->number < GCP_NUMBER_LARGE ? 0 : GCP_CHUNK / (ordinary ? 64 : 2);
 }
 
 /* Where in a block one of `size` may begin: of whole pages at a page. But in a graph's

@@ -84,17 +84,6 @@ struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 	return part;
 }
 
-static struct gcp_block *block_split(struct gcp_heap *heap, struct gcp_block *block,
-				     uint64_t size)
-{
-	struct gcp_block *rest;
-
-	block = gcp_block_trim(block, size, &rest);
-	if (rest)
-		gcp_tree_insert(heap, rest);
-	return block;
-}
-
 /* --- taking ------------------------------------------------------------------- */
 
 /* The first block of at least `size`, from `block` on, that will do for it. */
@@ -123,7 +112,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
 			       gcp_addr *ret_at)
 {
 	struct gcp_block *block =
-	    first_fresh(gcp_tree_lowest_fit(&heap->free, size), size, fresh);
+	    first_fresh(gcp_tree_lowest_for(&heap->free, size, size), size, fresh);
 
 	for (int looks = GCP_LOOKS;
 	     block && looks > 0 && size >= gcp_segment_least(block->segment); looks--) {
@@ -140,7 +129,7 @@ struct gcp_block *gcp_fit_find(struct gcp_heap *heap, uint64_t size, bool fresh,
 struct gcp_block *gcp_fit_cut(struct gcp_heap *heap, struct gcp_block *block,
 			      gcp_addr at, uint64_t size)
 {
-	struct gcp_block *part = NULL, *below = NULL;
+	struct gcp_block *part = NULL, *below = NULL, *rest;
 
 	assert(at >= block->addr && at + size <= block->addr + block->size);
 	gcp_tree_change(heap, block, -1);
@@ -156,10 +145,14 @@ struct gcp_block *gcp_fit_cut(struct gcp_heap *heap, struct gcp_block *block,
 	if (part)
 		return part;
 	gcp_tree_remove(heap, block);
-	if (at == block->addr)
-		return block_split(heap, block, size);
-	gcp_block_coalesce(heap, block);
-	return NULL;
+	if (at != block->addr) {
+		gcp_block_coalesce(heap, block);
+		return NULL;
+	}
+	block = gcp_block_trim(block, size, &rest);
+	if (rest)
+		gcp_tree_insert(heap, rest);
+	return block;
 }
 
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)

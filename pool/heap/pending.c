@@ -45,7 +45,9 @@ void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block)
 	if (older && older->epoch == block->epoch)
 		TAILQ_REMOVE(&heap->pending_ends, older, end);
 	pending_change(heap, block->size);
-	gcp_streamed_insert(heap->pool, block);
+	if (block->stream)
+		LIST_INSERT_HEAD(gcp_streamed_of(heap->pool, block->stream), block,
+				 streamed);
 }
 
 void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
@@ -62,7 +64,8 @@ void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
 	}
 	TAILQ_REMOVE(&heap->pending, block, link);
 	pending_change(heap, -block->size);
-	gcp_streamed_remove(block);
+	if (block->stream)
+		LIST_REMOVE(block, streamed);
 }
 
 void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list)

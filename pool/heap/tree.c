@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * tree.c - the free blocks of a heap, and its holes, each in a tree, in the order of
- * their places:
- * segments of one chunk first, the oldest before others, in it the lowest address.
+ * their places: segments by their numbers, in a segment by address.
  *
  * Called with pool->lock held. Never calls the driver.
  *
@@ -138,6 +137,19 @@ struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size)
 			return lowest_below(higher(parent), size);
 	}
 	return NULL;
+}
+
+struct gcp_block *gcp_tree_lowest_for(const struct gcp_treap *tree, uint64_t size,
+				      uint64_t bytes)
+{
+	struct gcp_segment segment = {.number = GCP_NUMBER_ANY};
+	const struct gcp_block key = {.segment = &segment};
+	struct gcp_block *block;
+
+	if (bytes < GCP_CHUNK / 2)
+		return gcp_tree_lowest_fit(tree, size);
+	block = blocks_from(tree, &key);
+	return !block || block->size >= size ? block : gcp_tree_next_fit(block, size);
 }
 
 uint64_t gcp_tree_largest(const struct gcp_heap *heap)

@@ -12,7 +12,7 @@
  */
 #include "vmm.h"
 
-enum { HANDLE_PARTS = 4 };
+enum { HANDLE_PARTS = 8 };
 
 /* --- the records ------------------------------------------------------------------ */
 

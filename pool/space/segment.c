@@ -34,11 +34,12 @@ void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 }
 
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment)
+		       struct gcp_chunk *chunks, bool small,
+		       struct gcp_segment **ret_segment)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment = gcp_descriptor_alloc(&pool->segment_descriptors);
-	uint64_t order = size == GCP_CHUNK ? 0 : chunks ? 2 : 1;
+	uint64_t order = size == GCP_CHUNK ? 1 : small ? 0 : chunks ? 3 : 2;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!segment)
@@ -125,7 +126,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 	int result;
 
 	segments_drop(heap->pool, addr, size);
-	result = gcp_segment_create(heap, addr, size, NULL, &segment);
+	result = gcp_segment_create(heap, addr, size, NULL, false, &segment);
 	if (result != 0)
 		return result;
 	if (heap->pool->vmm && !heap->private)

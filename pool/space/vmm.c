@@ -60,7 +60,7 @@ static int range_reserve(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_ad
 	uint64_t size = atomic_load(&pool->vmm_mapped);
 
 	size = gcp_round_up(size > RANGE_MIN ? size : RANGE_MIN, GCP_CHUNK);
-	if (heap->private || bytes < GCP_CHUNK / 2 || size < least)
+	if (heap->private || size < least)
 		size = least;
 	int result = GCP_CALL(pool, vm_reserve, size, GCP_CHUNK, ret_addr);
 	if (result != 0 && size > least) {
@@ -97,7 +97,7 @@ static int range_add(struct gcp_heap *heap, uint64_t bytes)
 	result = -ENOMEM;
 	if (chunks) {
 		gcp_mutex_lock(&pool->lock);
-		result = gcp_space_add(heap, addr, size, chunks);
+		result = gcp_space_add(heap, addr, size, chunks, bytes < GCP_CHUNK / 2);
 		gcp_mutex_unlock(&pool->lock);
 	}
 	if (result != 0)

@@ -76,21 +76,21 @@ int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused handles that it may come from. Their blocks are MOVING. */
 struct gcp_move {
-	struct gcp_heap *heap;           /* of the target */
-	struct gcp_block *target;        /* NULL: none, handles are given back */
-	struct gcp_block_list donors;    /* of the pool's common heap */
-	uint64_t donated;                /* bytes of donors, at most `room` */
-	uint64_t room;                   /* bytes that the target may have */
-	const struct gcp_block *keep[2]; /* what the target is to merge with */
-	uint64_t epoch;                  /* that the donated handles had at most */
-	bool apart;                      /* the target is to merge with nothing */
-	uint64_t stream;                 /* what waits there may be donated, too: */
-	uint32_t looks;                  /* the latest so many blocks; 0: none */
+	struct gcp_heap *heap;        /* of the target */
+	struct gcp_block *target;     /* NULL: none, handles are given back */
+	struct gcp_block_list donors; /* of the pool's common heap */
+	uint64_t donated;             /* bytes of donors, at most `room` */
+	uint64_t room;                /* bytes that the target may have */
+	const struct gcp_block *keep; /* what the target is to merge with */
+	uint64_t epoch;               /* that the donated handles had at most */
+	bool apart;                   /* the target is to merge with nothing */
+	uint64_t stream;              /* what waits there may be donated, too: */
+	uint32_t looks;               /* the latest so many blocks; 0: none */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  struct gcp_chunk *chunks);
+		  struct gcp_chunk *chunks, bool small);
 /* Picks the part of a hole that needs the least memory to make room for `bytes`, and
  * unused handles to put there, first those that are completed; and of the others, which
  * are useless, about as much as is missing. Neither if the pool had better grow.
@@ -125,7 +125,8 @@ void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 /* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
  * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
 int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		       struct gcp_chunk *chunks, struct gcp_segment **ret_segment);
+		       struct gcp_chunk *chunks, bool small,
+		       struct gcp_segment **ret_segment);
 /* The pool has got memory from the driver, or given back. */
 void gcp_reserved_count(struct gcp_pool *pool, int64_t change, bool mapped,
 			bool private);

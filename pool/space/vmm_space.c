@@ -11,9 +11,9 @@
  *      | used | free |     hole     | free |   used   | free |  hole ...
  *      |  handle  |  handle  |      |   handle  |  handle  |
  *
- * To make room for a request a part of a hole gets memory, beginning where it
- * borders on other blocks, so that the handle that they share is shared by the
- * request too. The memory comes from whole handles that lie free elsewhere.
+ * To make room for a request the lower part of a hole gets memory: where the block
+ * below it is free, the handle at its end is shared by the request too. The memory
+ * comes from whole handles that lie free elsewhere.
  *
  * Where many holes or free blocks would do a few are looked at: a better choice saves
  * memory, and is not worth a walk under the lock.
@@ -50,10 +50,10 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 }
 
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  struct gcp_chunk *chunks)
+		  struct gcp_chunk *chunks, bool small)
 {
 	struct gcp_segment *segment;
-	int result = gcp_segment_create(heap, addr, size, chunks, &segment);
+	int result = gcp_segment_create(heap, addr, size, chunks, small, &segment);
 
 	if (result == 0)
 		hole_insert(heap, segment->first);
@@ -102,17 +102,16 @@ void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 
 struct place {
 	struct gcp_block *hole;
-	uint64_t size;                   /* bytes of the hole to be mapped */
-	bool upper;                      /* its upper part */
-	const struct gcp_block *keep[2]; /* what is free beside it and helps */
-	bool apart;                      /* only where nothing lies beside it */
-	bool alone; /* what is free beside it will not serve the request */
+	uint64_t size;                /* bytes of its lower end to be mapped */
+	const struct gcp_block *keep; /* what is free below it and helps */
+	bool apart;                   /* only where nothing lies beside it */
+	bool alone; /* what is free below it will not serve the request */
 };
 
-/* How many bytes a request for `bytes` may have at that end of a block, if it is free:
- * beside a hole, so a handle ends there. */
-static uint64_t bytes_beside(const struct gcp_block *block, bool upper_end,
-			     uint64_t bytes)
+/* How many bytes a request for `bytes` may have at the end of a block below a hole, if
+ * it is free: a handle ends there. Where that is only a part of its whole handles 0:
+ * they had better move. */
+static uint64_t bytes_below(const struct gcp_block *block, uint64_t bytes)
 {
 	const struct gcp_segment *segment = block ? block->segment : NULL;
 	uint64_t begin, end, usable = 0;
@@ -120,57 +119,40 @@ static uint64_t bytes_beside(const struct gcp_block *block, bool upper_end,
 	if (!gcp_block_is_free(block))
 		return 0;
 	begin = (block->addr - segment->addr) / GCP_CHUNK;
-	end = (block->addr + block->size - segment->addr + GCP_CHUNK - 1) / GCP_CHUNK;
-	for (; usable < bytes && begin < end; usable += GCP_CHUNK) {
-		const struct gcp_chunk *chunk =
-		    &segment->chunks[upper_end ? --end : begin++];
-
-		if (chunk->count > 1 && !atomic_load(&segment->heap)->private)
-			break;
+	end = (block->addr + block->size - segment->addr) / GCP_CHUNK;
+	while (usable < bytes && begin < end &&
+	       (segment->chunks[end - 1].count == 1 ||
+		atomic_load(&segment->heap)->private)) {
+		usable += GCP_CHUNK;
+		end--;
 	}
+	if (usable < bytes && usable < gcp_block_unused(block))
+		return 0;
 	return usable < block->size ? usable : block->size / GCP_PAGE * GCP_PAGE;
-}
-
-/* What has to be mapped beside `beside` free bytes. */
-static uint64_t bytes_missing(uint64_t bytes, uint64_t beside)
-{
-	return beside >= bytes ? 0 : gcp_round_up(bytes - beside, GCP_CHUNK);
-}
-
-static bool place_is_better(const struct place *place, const struct place *than)
-{
-	if (!than->hole || place->size != than->size)
-		return !than->hole || place->size < than->size;
-	return place->hole->size < than->hole->size;
 }
 
 static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place *best)
 {
-	uint64_t lower = best->alone ? 0 : bytes_beside(hole->lower, true, bytes);
-	uint64_t upper = best->alone ? 0 : bytes_beside(hole->upper, false, bytes);
-	struct place place = *best;
+	uint64_t below = best->alone ? 0 : bytes_below(hole->lower, bytes);
+	uint64_t size = below >= bytes ? 0 : gcp_round_up(bytes - below, GCP_CHUNK);
 
-	if (lower + hole->size + upper < bytes ||
+	if (size == 0 || size > hole->size ||
 	    bytes < gcp_segment_least(hole->segment) ||
 	    (best->apart && !gcp_block_is_segment(hole)))
 		return;
-	place.hole = hole;
-	place.upper = upper > lower;
-	place.size = bytes_missing(bytes, place.upper ? upper : lower);
-	if (place.size > hole->size)
-		place.size = hole->size; /* then both sides help */
-	bool both = place.size == hole->size;
-	place.keep[0] = lower > 0 && (both || !place.upper) ? hole->lower : NULL;
-	place.keep[1] = upper > 0 && (both || place.upper) ? hole->upper : NULL;
-	if (place.size > 0 && place_is_better(&place, best))
-		*best = place;
+	if (best->hole && (size > best->size ||
+			   (size == best->size && hole->size >= best->hole->size)))
+		return;
+	best->hole = hole;
+	best->size = size;
+	best->keep = below > 0 ? hole->lower : NULL;
 }
 
 /* Holes of at least `size`. */
 static void place_by_holes(const struct gcp_treap *holes, uint64_t size, uint64_t bytes,
 			   struct place *best)
 {
-	struct gcp_block *hole = gcp_tree_lowest_fit(holes, size);
+	struct gcp_block *hole = gcp_tree_lowest_for(holes, size, bytes);
 
 	for (int looks = GCP_LOOKS; hole && looks > 0; looks--) {
 		place_consider(hole, bytes, best);
@@ -181,22 +163,15 @@ static void place_by_holes(const struct gcp_treap *holes, uint64_t size, uint64_
 /* Cuts the place out of its hole. NULL: no memory for a descriptor. */
 static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *place)
 {
-	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole, *lower;
+	struct gcp_block *hole = place->hole, *target = hole;
 
 	gcp_hole_remove(heap, hole);
 	if (place->size < hole->size) {
-		lower = gcp_block_cut(hole, place->upper ? hole->size - place->size
-							 : place->size);
-		if (!lower) {
-			gcp_hole_insert(heap, hole);
-			return NULL;
-		}
-		target = place->upper ? hole : lower;
-		rest = place->upper ? lower : hole;
+		target = gcp_block_cut(hole, place->size);
+		hole_insert(heap, hole);
 	}
-	gcp_block_set_state(target, GCP_BLOCK_MOVING);
-	if (rest)
-		hole_insert(heap, rest);
+	if (target)
+		gcp_block_set_state(target, GCP_BLOCK_MOVING);
 	return target;
 }
 
@@ -223,8 +198,7 @@ static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
 static bool may_donate(const struct gcp_block *block, uint64_t bytes, uint64_t epoch,
 		       const struct gcp_move *move)
 {
-	return block->segment->chunks && block->epoch <= epoch &&
-	       block != move->keep[0] && block != move->keep[1] &&
+	return block->segment->chunks && block->epoch <= epoch && block != move->keep &&
 	       donor_bytes(block, bytes, move) > 0;
 }
 
@@ -394,7 +368,7 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
 	gcp_assert_held(GCP_RANK_VMM);
 	/* What waits there may come to the target, which then does not merge. */
 	best.alone = move->stream && !LIST_EMPTY(gcp_streamed_of(pool, move->stream));
-	place_by_holes(&heap->holes, bytes_missing(bytes, 0), bytes, &best);
+	place_by_holes(&heap->holes, gcp_round_up(bytes, GCP_CHUNK), bytes, &best);
 	place_by_holes(&heap->holes, GCP_CHUNK, bytes, &best);
 	if (!best.hole)
 		return -ENOSPC;
@@ -402,7 +376,7 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
 	/* I8: no free of what was mapped there before has a later one. */
 	move->epoch = atomic_load(&pool->timeline.completed);
 	move->room = heap->private ? best.hole->size : best.size;
-	memcpy(move->keep, best.keep, sizeof(move->keep));
+	move->keep = best.keep;
 	grows = should_grow(heap, best.size);
 	if (!grows) {
 		collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
@@ -416,7 +390,7 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
 		return -ENOMEM;
 	assert(move->donated <= move->target->size);
 	useless->room = UINT64_MAX;
-	memcpy(useless->keep, best.keep, sizeof(useless->keep));
+	useless->keep = best.keep;
 	if (!grows)
 		collect(pool, best.size - move->donated,
 			atomic_load(&pool->timeline.completed), useless);

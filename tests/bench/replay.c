@@ -29,7 +29,7 @@
 
 enum {
 	THREADS_MAX = 16,
-	EXTENTS_MAX = 1 << 16,
+	EXTENTS_MAX = 1 << 22,
 	GRAIN = 2 << 20, /* bytes: what the driver's memory comes in */
 	HANDLES = 1 << 20,
 	CREATE_NS = 26000, /* what the calls cost the host, as measured on an H200 */
@@ -134,14 +134,10 @@ static void trace_read(const char *path)
 
 /* --- the driver ------------------------------------------------------------------- */
 
-struct extent {
-	uint64_t addr, size;
-};
-
 static struct {
-	uint64_t lag, now, submitted;       /* ns */
-	struct extent extents[EXTENTS_MAX]; /* by address */
-	size_t extent_count;
+	uint64_t lag, now, submitted;  /* ns */
+	uint64_t extents[EXTENTS_MAX]; /* bytes, by the grain of the address */
+	uint64_t taken;                /* bytes of addresses, which do not come again */
 	uint64_t reserved, peak_reserved, waited, spent; /* bytes, bytes, ns, ns */
 	uint64_t waits;
 } device;
@@ -174,41 +170,29 @@ static void host_spend(uint64_t ns)
 	device.spent += ns;
 }
 
-/* The lowest hole that is large enough. */
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	uint64_t size = (bytes + GRAIN - 1) / GRAIN * GRAIN, at = 1ull << 32;
-	size_t i = 0;
+	uint64_t size = (bytes + GRAIN - 1) / GRAIN * GRAIN;
 
 	host_spend(45 * 1000 + bytes / 8192);
-	if (device.extent_count == EXTENTS_MAX)
+	if (device.taken / GRAIN >= EXTENTS_MAX)
 		die("too many driver allocations");
-	while (i < device.extent_count && device.extents[i].addr - at < size) {
-		at = device.extents[i].addr + device.extents[i].size;
-		i++;
-	}
-	memmove(&device.extents[i + 1], &device.extents[i],
-		(device.extent_count - i) * sizeof(device.extents[0]));
-	device.extents[i] = (struct extent){at, size};
-	device.extent_count++;
+	device.extents[device.taken / GRAIN] = size;
 	reserved_change(size);
-	*ret_addr = at;
+	*ret_addr = (1ull << 32) + device.taken;
+	device.taken += size;
 	return 0;
 }
 
 static int mem_release(void *ctx, gcp_addr addr)
 {
-	size_t i = 0;
+	uint64_t *size = &device.extents[(addr - (1ull << 32)) / GRAIN];
 
 	host_spend(26 * 1000);
-	while (i < device.extent_count && device.extents[i].addr != addr)
-		i++;
-	if (i == device.extent_count)
+	if (*size == 0)
 		die("the pool frees what it does not have");
-	device.reserved -= device.extents[i].size;
-	device.extent_count--;
-	memmove(&device.extents[i], &device.extents[i + 1],
-		(device.extent_count - i) * sizeof(device.extents[0]));
+	reserved_change(-*size);
+	*size = 0;
 	return 0;
 }
 
@@ -229,7 +213,7 @@ static int fence_create(void *ctx, void **ret_fence)
 	return *ret_fence ? 0 : -1;
 }
 
-static void fence_destroy(void *fence)
+static void fence_discard(void *fence)
 {
 	free(fence);
 }
@@ -345,8 +329,7 @@ static const struct gcp_driver driver = {
     .mem_release = mem_release,
     .mem_trim = mem_trim,
     .fence_create = fence_create,
-    .fence_destroy = fence_destroy,
-    .fence_discard = fence_destroy,
+    .fence_discard = fence_discard,
     .fence_record = fence_record,
     .fence_order = fence_order,
     .fence_query = fence_query,
@@ -547,9 +530,12 @@ static const struct promise {
 	bool mapped;
 	double ratio, at_once, behind, late_hits;
 } promises[] = {
-    {"gpt2", false, 1.31, 1.17, 1.6, 99.9},    {"gpt2", true, 1.065, 1.07, 1.07, 99.9},
-    {"llama", false, 1.18, 1.18, 1.18, 99.9},  {"llama", true, 1.065, 1.06, 1.07, 99.9},
-    {"resnet", false, 1.18, 1.15, 1.25, 99.5}, {"resnet", true, 1.045, 1.04, 1.05, 99},
+    {"gpt2", false, 1.31, 1.17, 1.6, 99.9},
+    {"gpt2", true, 1.05, 1.05, 1.055, 99.9},
+    {"llama", false, 1.18, 1.18, 1.18, 99.9},
+    {"llama", true, 1.055, 1.055, 1.06, 99.9},
+    {"resnet", false, 1.18, 1.15, 1.25, 99.5},
+    {"resnet", true, 1.04, 1.04, 1.045, 99},
 };
 
 /* What one trace came to, over all scales and lags. */

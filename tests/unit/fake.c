@@ -157,7 +157,7 @@ static int fake_fence_create(void *ctx, void **ret_fence)
 	return fake_end(result);
 }
 
-static void fake_fence_destroy(void *fence)
+static void fake_fence_discard(void *fence)
 {
 	fake_lock();
 	fake.fences--;
@@ -250,8 +250,7 @@ struct gcp_driver fake_driver(void)
 	    .mem_left = fake_mem_left,
 	    .mem_trim = fake_mem_trim,
 	    .fence_create = fake_fence_create,
-	    .fence_destroy = fake_fence_destroy,
-	    .fence_discard = fake_fence_destroy,
+	    .fence_discard = fake_fence_discard,
 	    .fence_record = fake_fence_record,
 	    .fence_order = fake_fence_order,
 	    .fence_query = fake_fence_query,

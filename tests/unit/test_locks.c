@@ -76,7 +76,6 @@ static void a_remote_thread_sees_an_owner_that_has_just_come(void **state)
 		unsigned long remote_locks;
 		pthread_t thread;
 
-		gcp_owner_lock_init(&own);
 		atomic_store(&over, false);
 		sum = owners = 0;
 		pthread_create(&thread, NULL, own_it, NULL);
@@ -132,7 +131,6 @@ static void unlocked_by_another(void)
 
 static void remote_without_registry(void)
 {
-	gcp_owner_lock_init(&own);
 	gcp_remote_lock(&own);
 }
 

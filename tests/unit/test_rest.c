@@ -164,6 +164,30 @@ TEST(a_stream_that_waits_anew_follows_nothing)
 	assert_int_equal(cuda.followed, 0);
 }
 
+/* Plain cudaFree has waited for what was there before it, and not for what another
+ * stream is given after it: the stream of the free goes on beside that. */
+static void works_beside(int other, gcp_addr addr)
+{
+	kernel(other);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	OK(work_captured(0));
+	assert_int_equal(cuda.followed, 0);
+}
+
+TEST(a_stream_goes_on_beside_work_that_was_forked_behind_a_free)
+{
+	gcp_addr addr = used_and_freed();
+
+	wait_for(1, 0);
+	works_beside(1, addr);
+	wait_for(0, 1);
+	kernel(0);
+	event_record(0, EVENT);
+	must_free(addr);
+	OK(wait_event(2, EVENT, cuda.ends[0]));
+	works_beside(2, addr);
+}
+
 /* Also the second time, and the third: until it is in order. */
 TEST(what_cannot_be_put_in_order_is_refused)
 {

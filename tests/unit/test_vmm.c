@@ -349,6 +349,29 @@ TEST(a_block_has_whole_handles_or_shares_chunks)
 	assert_true(is_divided(12, 5));
 }
 
+TEST(small_blocks_lie_side_by_side_and_large_ones_elsewhere)
+{
+	gcp_addr first = must_alloc(pool, 700 << 10);
+
+	for (int i = 1; i < 7; i++)
+		must_alloc(pool, 700 << 10);
+	assert_int_equal(fake.memory_used, 6 * MIB); /* for 4.8 */
+	assert_true(must_alloc(pool, 1 * MIB) >= first + 64 * MIB);
+}
+
+/* A block beside the room for a request, of which it could have the end alone. */
+TEST(what_is_free_beside_the_room_moves_as_a_whole)
+{
+	gcp_addr large = must_alloc(pool, 256 * MIB), end = must_alloc(pool, 2 * MIB);
+
+	assert_true(end == large + 256 * MIB);
+	must_free(large); /* handles of 32 MiB */
+	must_free(end);
+	fake.done = fake.submitted;
+	must_alloc(pool, 300 * MIB);
+	assert_int_equal(fake.memory_used, 300 * MIB);
+}
+
 /* Rows of blocks with every other one freed: all that is free makes one block. */
 TEST(what_is_free_between_blocks_serves_one_as_large_as_all_of_it)
 {
