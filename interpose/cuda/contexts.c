@@ -29,7 +29,6 @@
 #include "../base/process.h"
 #include "contexts.h"
 #include "ctx_scope.h"
-#include "gate.h"
 #include "resolve.h"
 #include "third_party_dma.h"
 
@@ -549,10 +548,7 @@ static void ending_done(CUcontext ctx, bool gone)
 
 	if (gone)
 		gcp_given(); /* its memory */
-	/* At exit the runtime releases its contexts (an exit handler that stands before
-	 * ours in the list) while other threads are inside the pool. That is detached,
-	 * and stays as it is: nothing is freed at exit. */
-	if ((gone || !ctx) && !atomic_load(&gcp_gate.ends))
+	if (gone || !ctx)
 		observer->gone(ctx);
 	gcp_mutex_lock(&gcp_contexts_lock);
 	context = contexts_find(ctx);

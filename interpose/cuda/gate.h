@@ -36,7 +36,7 @@ struct gcp_gate {
 	/* A block is freed: noted, for the wake. False: it is not noted, and the call
 	 * waits as others do. */
 	bool (*free_later)(CUdeviceptr addr);
-	/* The process does: no call waits any more. Also where it does not sleep. */
+	/* The process does: no call waits any more. */
 	atomic_bool ends;
 	atomic_bool closed;
 	atomic_bool asleep;      /* and closed; written under sleep.c's lock */

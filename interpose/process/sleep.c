@@ -536,7 +536,7 @@ static void process_ends(void)
 
 void gcp_sleep_start(void)
 {
-	if (atexit(process_ends) != 0 || gcp_process.options.wake == GCP_WAKE_OFF)
+	if (gcp_process.options.wake == GCP_WAKE_OFF || atexit(process_ends) != 0)
 		return;
 	gcp_process.special = true;
 	gcp_gate.begins = gcp_thread_watch;

@@ -212,20 +212,6 @@ SCENARIO(stream_made_while_its_handle_is_in_another_capture, "GCPSIM_HANDLES=aga
 	pthread_join(next.thread, NULL);
 }
 
-/* --- the end of the process --------------------------------------------------- */
-
-/* An exit handler of the runtime, before the library's in the list. Other threads may
- * be inside the pool: its memory, and the records of it, stay. */
-static void context_goes(void)
-{
-	_exit(cuDevicePrimaryCtxRelease(0) || gcpsim_calls("cuMemAddressFree") > 0);
-}
-
-SCENARIO_PRIMARY(runtime_that_releases_its_context_at_exit)
-{
-	OK(atexit(context_goes), cuMemFree(allocated(MIB)));
-}
-
 /* --- devices that write by themselves ----------------------------------------- */
 
 static bool storage_has_driver;
