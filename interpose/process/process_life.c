@@ -4,7 +4,10 @@
  * allocates calls gcp_process_start, which holds start_lock and makes no CUDA call. At
  * exit nothing is freed and no CUDA call is made: the driver may be gone already.
  */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "calling_thread.h"
@@ -225,6 +228,16 @@ extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), voi
  * define it otherwise (meson.build). */
 void *__dso_handle __attribute__((weak, visibility("hidden"))) = &__dso_handle;
 
+static void barriers_prepare(void)
+{
+	GCP_KEEP_ERRNO;
+	struct stat about;
+
+	if (syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &about, 0) == 0 &&
+	    about.st_nlink == 3) /* ".", ".." and the only thread */
+		gcp_remote_prepare();
+}
+
 /* libcuda is there. Before any thread takes a lock: a fork while one holds it leaves it
  * taken in the child. Of threads that meet here each may register fork_child, which may
  * run several times. */
@@ -233,6 +246,7 @@ static void resolve_begins(void)
 	static atomic_bool registered;
 
 	gcp_stderr_note();
+	barriers_prepare();
 	if (!__register_atfork || atomic_load(&registered))
 		return;
 	__register_atfork(NULL, NULL, fork_child, __dso_handle);

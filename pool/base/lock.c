@@ -121,18 +121,17 @@ void gcp_owner_enter(struct gcp_owner *own)
 _Atomic uint32_t gcp_owners_disturbed;
 static _Atomic bool refused; /* by the kernel; written under registry_lock */
 
-/* Registers the process with the kernel when asked for the first time. */
+void gcp_remote_prepare(void)
+{
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+}
+
 static bool barrier_everywhere(void)
 {
 	GCP_KEEP_ERRNO;
-	bool done = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0;
 
-	if (!done && errno == EPERM)
-		done =
-		    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
-			    0) == 0 &&
-		    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0;
-	return done;
+	gcp_remote_prepare();
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0;
 }
 
 void gcp_remote_announce(struct gcp_owner *own)

@@ -32,21 +32,24 @@ __thread struct gcp_tls gcp_tls
 static struct gcp_cache *cache_create(struct gcp_pool *pool)
 {
 	struct gcp_pools *pools = pool->pools;
-	uint32_t count = pools->classes.count;
 	struct gcp_cache *cache;
 
-	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
+	cache = calloc(1, sizeof(*cache) +
+			      pools->classes.count * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
 	cache->pool = pool;
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < pools->classes.count; i++) {
 		gcp_chain_init(&cache->magazines[i].loaded);
 		gcp_chain_init(&cache->magazines[i].previous);
 	}
-	gcp_mutex_lock(&pools->registry_lock);
+	/* Else the first flush would do it, and keep all threads waiting. */
+	if (atomic_fetch_add(&pool->cache_count, 1) > 0)
+		gcp_remote_prepare();
+	cache->next = gcp_tls.caches;
+	gcp_tls.caches = cache;
+	GCP_LOCKED(&pools->registry_lock);
 	TAILQ_INSERT_TAIL(&pools->caches, cache, link);
-	gcp_mutex_unlock(&pools->registry_lock);
-	atomic_fetch_add(&pool->cache_count, 1);
 	return cache;
 }
 
@@ -59,10 +62,8 @@ struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 	if (gcp_tls.pools_id != pool->pools->id)
 		gcp_tls = (struct gcp_tls){.pools_id = pool->pools->id};
 	gcp_tls.cache = gcp_cache_if_any(pool);
-	if (!gcp_tls.cache && (gcp_tls.cache = cache_create(pool))) {
-		gcp_tls.cache->next = gcp_tls.caches;
-		gcp_tls.caches = gcp_tls.cache;
-	}
+	if (!gcp_tls.cache)
+		gcp_tls.cache = cache_create(pool);
 	gcp_tls.pool_key = gcp_tls.cache ? pool->key : 0;
 	return gcp_tls.cache;
 }

@@ -6,6 +6,9 @@
  *   edge_cases SCENARIO    plays one; 0: all is as on plain CUDA
  */
 
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+
 #include "scenarios.h"
 
 static CUcontext context_new(CUstream *ret_stream)
@@ -90,6 +93,39 @@ static void pairs(CUstream stream, int count)
 
 		OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
 	}
+}
+
+/* Returns true if the process is registered with the kernel for its barrier. */
+static bool barrier_is_prepared(void)
+{
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0;
+}
+
+SCENARIO_BEFORE_CUDA(barrier_prepared_while_there_is_one_thread)
+{
+	OK(cuInit(0));
+	(void)primary();
+	must(barrier_is_prepared(), "a flush will keep threads waiting for it");
+}
+
+static void *frees(void *block)
+{
+	OK(cuMemFree((CUdeviceptr)block));
+	must(barrier_is_prepared(), "a flush will keep both threads waiting for it");
+	return NULL;
+}
+
+static void *allocates_beside_main(void *unused)
+{
+	OK(cuInit(0));
+	(void)primary();
+	(void)play_elsewhere(frees, (void *)allocated(4096));
+	return unused;
+}
+
+SCENARIO_BEFORE_CUDA(barrier_prepared_by_the_second_thread_with_a_cache)
+{
+	(void)play_elsewhere(allocates_beside_main, NULL);
 }
 
 /* While one context is being destroyed, which waits for its work, and that for us,
