@@ -86,15 +86,6 @@ static void *destroy(void *arg)
 	return NULL;
 }
 
-static void pairs(CUstream stream, int count)
-{
-	for (int i = 0; i < count; i++) {
-		CUdeviceptr p = allocated(MIB);
-
-		OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
-	}
-}
-
 /* Returns true if the process is registered with the kernel for its barrier. */
 static bool barrier_is_prepared(void)
 {
@@ -145,7 +136,7 @@ SCENARIO(destruction_that_waits_for_another_context,
 	OK(cuMemAllocHost(&pinned, 4096),
 	   cuMemsetD8Async(allocated(MIB), 1, MIB, mine));
 	capture_begin(mine);
-	pairs(mine, 2); /* in one block: a barrier is due at the end */
+	work_on_blocks(mine, 2, MIB); /* in one block: a barrier is due at the end */
 	OK(cuLaunchHostFunc(others, wait_for_enough, NULL));
 	pthread_create(&thread, NULL, destroy, other);
 	AWAIT(gcpsim_calls("cuCtxDestroy_v2") > 0);
@@ -153,7 +144,7 @@ SCENARIO(destruction_that_waits_for_another_context,
 	OK(cuGraphDestroy(capture_end(mine)));
 	for (int i = 0; i < 200; i++) {
 		OK(cuMemFreeHost(pinned), cuMemAllocHost(&pinned, 4096));
-		pairs(mine, 1);
+		work_on_blocks(mine, 1, MIB);
 		OK(cuCtxSetCurrent(here));
 	}
 	must(gcpsim_calls("cuCtxWaitEvent") == barriers,
@@ -163,7 +154,7 @@ SCENARIO(destruction_that_waits_for_another_context,
 	must(!waited_too_long, "the end of one context stopped the other");
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 	/* And afterwards all is as before. */
-	pairs(mine, 200);
+	work_on_blocks(mine, 200, MIB);
 	must(gcpsim_memory_used(0) < 1000 * MIB, "memory is not used again");
 }
 
@@ -223,19 +214,14 @@ SCENARIO(green_contexts_have_the_pool, "GCPOOL_TEST_WINDOW=0")
  */
 SCENARIO(green_context_joins_the_barriers, "GCPOOL_TEST_WINDOW=0")
 {
-	CUstream stream, other;
+	CUstream other;
 	CUcontext own;
-	CUdeviceptr p;
 
 	OK(cuCtxCreate(&own, NULL, 0, 0));
-	stream = stream_new();
 	gcpsim_set_speed(GCPSIM_NEVER);
-	for (int i = 0; i < 16; i++) {
-		p = allocated(8 * MIB);
-		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream), cuMemFree(p));
-	}
+	work_on_blocks(stream_new(), 16, 8 * MIB);
 	must(gcpsim_calls("cuCtxWaitEvent") > 0, "no barrier was set");
-	p = allocated(8 * MIB);
+	CUdeviceptr p = allocated(8 * MIB);
 	OK(cuGreenCtxStreamCreate(&other, green_new(), CU_STREAM_NON_BLOCKING, 0));
 	OK(cuMemsetD8Async(p, 2, 8 * MIB, other));
 	must(gcpsim_hazards() == 0, "memory was used again too early");
@@ -261,11 +247,7 @@ SCENARIO(contexts_that_were_not_made, "GCPOOL_TEST_WINDOW=0")
 	gcpsim_set_speed(GCPSIM_NEVER);
 	OK(cuMemFree(allocated(8 * MIB)));
 	used = gcpsim_memory_used(0);
-	for (int i = 0; i < 32; i++) {
-		CUdeviceptr p = allocated(8 * MIB);
-
-		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream), cuMemFree(p));
-	}
+	work_on_blocks(stream, 32, 8 * MIB);
 	must(gcpsim_calls("cuCtxWaitEvent") > 0 &&
 		 gcpsim_memory_used(0) <= used + 64 * MIB,
 	     "no barrier is set, as with several contexts");

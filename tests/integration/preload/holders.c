@@ -52,18 +52,10 @@ static void expect(size_t count, const char *when)
 	must(found == count, when);
 }
 
-/* Work on memory of the capture's own. */
-static void work(void)
-{
-	CUdeviceptr p = allocated(4 * MIB);
-
-	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
-}
-
 static CUgraph captured(void)
 {
 	capture_begin(stream);
-	work();
+	work_on_blocks(stream, 1, 4 * MIB);
 	return capture_end(stream);
 }
 
@@ -71,7 +63,7 @@ static void captured_into(CUgraph graph)
 {
 	OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
 				       CU_STREAM_CAPTURE_MODE_GLOBAL));
-	work();
+	work_on_blocks(stream, 1, 4 * MIB);
 	must(capture_end(stream) == graph, "another graph");
 }
 
@@ -209,8 +201,7 @@ SCENARIO(refused_calls_change_nothing)
 	must(cuGraphExecDestroy(exec) == CUDA_ERROR_UNKNOWN, "destroyed");
 	expect(1, "an executable that is not gone holds nothing");
 	capture_begin(stream);
-	work();
-	work();
+	work_on_blocks(stream, 2, 4 * MIB);
 	OK(cuMemsetD8Async(allocated(MIB), 1, MIB, stream));
 	other = capture_end(stream);
 	must(cuGraphClone(&clone, other) == CUDA_ERROR_UNKNOWN, "cloned");
@@ -242,7 +233,7 @@ SCENARIO(a_stream_that_goes_as_its_capture_ends_leaves_the_graph)
 
 	start();
 	capture_begin(stream);
-	work();
+	work_on_blocks(stream, 1, 4 * MIB);
 	when_called("cuStreamEndCapture", stream_goes);
 	graph = capture_end(stream);
 	expect(1, "the graph's memory is gone");

@@ -81,6 +81,16 @@ static CUdeviceptr allocated(size_t bytes)
 	return p;
 }
 
+/* Blocks that the stream writes into, one after the other. */
+static void work_on_blocks(CUstream stream, int count, size_t bytes)
+{
+	for (int i = 0; i < count; i++) {
+		CUdeviceptr p = allocated(bytes);
+
+		OK(cuMemsetD8Async(p, 1, bytes, stream), cuMemFree(p));
+	}
+}
+
 /* A pool of the program's own; memory to be mapped. */
 static CUmemoryPool pool_new(int device)
 {

@@ -87,11 +87,8 @@ SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory)
 /* Another thread waits for what it has freed, as plain CUDA's free would. */
 static void *frees_and_allocates(void *ctx)
 {
-	CUdeviceptr p;
-
 	OK(cuCtxSetCurrent(ctx));
-	p = allocated(600 * MIB);
-	OK(cuMemsetD8Async(p, 1, MIB, stream), cuMemFree(p));
+	work_on_blocks(stream, 1, 600 * MIB);
 	(void)memory_made(700 * MIB);
 	return NULL;
 }

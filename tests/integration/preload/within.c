@@ -26,11 +26,7 @@ static void is_pooled(void)
 	uint64_t barriers = gcpsim_calls("cuCtxWaitEvent");
 
 	has_pool();
-	for (int i = 0; i < 64; i++) {
-		CUdeviceptr p = allocated(32 * MIB);
-
-		OK(cuMemsetD8Async(p, 1, 32 * MIB, NULL), cuMemFree(p));
-	}
+	work_on_blocks(NULL, 64, 32 * MIB);
 	must(gcpsim_calls("cuCtxWaitEvent") > barriers, "no barriers are set any more");
 }
 
