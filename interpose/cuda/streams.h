@@ -40,12 +40,13 @@ static inline __attribute__((always_inline)) bool gcp_stream_is_seen(CUstream st
 	return atomic_load_explicit(seen, memory_order_relaxed) >> bit & 1;
 }
 
-/* Tells it: a hint of how many streams there are. */
-static inline void gcp_stream_seen(CUstream stream, bool per_thread)
+/* Tells it: a hint of how many streams there are. `stream` as gcp_stream_named gives
+ * it. */
+static inline void gcp_stream_seen(CUstream stream)
 {
-	if (__builtin_expect(!gcp_stream_is_seen(stream, per_thread), 0))
+	if (__builtin_expect(!gcp_stream_is_seen(stream, false), 0))
 		gcp_pools_stream_used(gcp_process.pools,
-				      gcp_stream_number(stream, per_thread));
+				      gcp_stream_number(stream, false));
 }
 
 /* Before the calling thread gives work to a stream, named as above; eager: the work is
@@ -110,7 +111,7 @@ static inline CUcontext gcp_stream_context(CUstream stream)
 /* The calling thread is about to submit work to a stream of these, while captures are
  * under way. It is counted as eager or as captured. Another result than 0: the program
  * gets that, and the work is not submitted. */
-CUresult gcp_stream_submits(CUstream stream, bool per_thread);
+CUresult gcp_stream_submits(CUstream stream);
 /* Work that is not captured. NULL: it cannot be, or nothing is known of it. */
 void gcp_stream_submits_eagerly(CUstream stream);
 /* A call that may do anything: eager work, captured work, a change of the order. */

@@ -33,24 +33,23 @@ void gcp_stream_submits_unknown(void)
 
 /* Where CUDA does not say whether the stream captures its work counts as both: as
  * eager, which only makes memory serve once, and as captured. */
-CUresult gcp_stream_submits(CUstream stream, bool per_thread)
+CUresult gcp_stream_submits(CUstream stream)
 {
-	CUstream named = gcp_stream_named(stream, per_thread);
 	CUresult asked = CUDA_SUCCESS;
 	bool captures = false;
 
 	if (!gcp_process_capturing())
 		return CUDA_SUCCESS;
-	if (gcp_stream_capturable(named))
-		asked = gcp_stream_capture_ask(named, &captures);
+	if (gcp_stream_capturable(stream))
+		asked = gcp_stream_capture_ask(stream, &captures);
 	else
-		named = NULL;
+		stream = NULL;
 	if (captures)
-		gcp_stream_work_given(named, false);
+		gcp_stream_work_given(stream, false);
 	else
-		gcp_stream_submits_eagerly(named); /* it may join a capture later */
+		gcp_stream_submits_eagerly(stream); /* it may join a capture later */
 	if (!captures && asked == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
-	assert(gcp_thread.stream.stream == named); /* route.c asks that one */
-	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker, named);
+	assert(gcp_thread.stream.stream == stream); /* route.c asks that one */
+	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker, stream);
 }

@@ -47,7 +47,8 @@ enum { GCP_WORDS_MOST = 11 };
 struct gcp_call_words {
 	uint64_t *at;
 	uint32_t table; /* GCP_TABLE_... */
-	bool in_stream; /* the stream is a parameter: */
+	bool in_stream; /* the stream is a parameter */
+	/* That one, or the default one: as gcp_stream_named gives it. */
 	CUstream stream;
 	void *real;
 	const char *name, *base; /* its */
@@ -65,20 +66,18 @@ static inline CUresult gcp_words_call(const struct gcp_call_words *words)
 }
 
 /* hooks_capture.c: records or awaits an event; begins a capture. */
-CUresult gcp_event_call(const struct gcp_call_words *words, bool per_thread);
-CUresult gcp_begin_call(const struct gcp_call_words *words, bool per_thread);
+CUresult gcp_event_call(const struct gcp_call_words *words);
+CUresult gcp_begin_call(const struct gcp_call_words *words);
 
 /* hooks_graph.c: makes or ends a graph, or something of one. */
 CUresult gcp_graph_call(const struct gcp_call_words *words);
 
-/* hooks_copy.c: makes a copy that is submitted. `stream`: as gcp_stream_named gives it.
- */
-CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream);
+/* hooks_copy.c: makes a copy that is submitted. */
+CUresult gcp_copy_call(const struct gcp_call_words *words);
 
 /* hooks_copy.c: after a copy or fill in the default stream gave `result`: waits for
  * that stream if one of its sides is in a block with GCP_MARK_SYNC_MEMOPS. */
-CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *words,
-			      bool per_thread);
+CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *words);
 
 /* hooks_copy.c, of copies between devices that are in graphs. */
 

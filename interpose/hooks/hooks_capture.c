@@ -21,28 +21,28 @@
  * becomes a node and keeps its earlier meaning, too: the capture's order is unknown
  * from then on.
  */
-CUresult gcp_event_call(const struct gcp_call_words *words, bool per_thread)
+CUresult gcp_event_call(const struct gcp_call_words *words)
 {
-	CUstream named = gcp_stream_named(words->stream, per_thread);
+	CUstream stream = words->stream;
 	bool waits = strstr(words->base, "Wait");
 	bool external = strstr(words->base, "WithFlags") &&
 			(words->at[2] & CU_EVENT_RECORD_EXTERNAL);
 	bool captures =
-	    gcp_process_capturing() && !external && gcp_stream_capturable(named);
+	    gcp_process_capturing() && !external && gcp_stream_capturable(stream);
 	CUevent event = GCP_WORD(words, waits ? 1 : 0);
 	CUresult result;
 
 	assert(words->in_stream);
-	gcp_stream_seen(words->stream, per_thread);
+	gcp_stream_seen(stream);
 	if (external && gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
 	if (captures)
-		gcp_stream_work_given(named, false);
+		gcp_stream_work_given(stream, false);
 	if (captures && !waits)
-		gcp_tracker_event_recording(gcp_process.tracker, named, event);
+		gcp_tracker_event_recording(gcp_process.tracker, stream, event);
 	result = gcp_words_call(words);
 	return captures && waits && result == CUDA_SUCCESS
-		   ? (CUresult)gcp_tracker_joined(gcp_process.tracker, named, event)
+		   ? (CUresult)gcp_tracker_joined(gcp_process.tracker, stream, event)
 		   : result;
 }
 
@@ -81,9 +81,9 @@ _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
  * to say: maybe beside work that has used what has been freed since; and it may add
  * work itself. The thread does not end by pthread_cancel meanwhile: fences would be
  * held off permanently. */
-CUresult gcp_begin_call(const struct gcp_call_words *words, bool per_thread)
+CUresult gcp_begin_call(const struct gcp_call_words *words)
 {
-	CUstream stream = gcp_stream_named(words->stream, per_thread);
+	CUstream stream = words->stream;
 	bool into = strstr(words->base, "ToGraph");
 	int mode = into ? (int)words->at[5] : (int)CU_STREAM_CAPTURE_MODE_GLOBAL;
 	struct gcp_capture *capture = NULL;

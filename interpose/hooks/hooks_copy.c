@@ -303,21 +303,21 @@ static CUresult copy_make(struct copy *copy, const struct gcp_call_words *words,
 	return gcp_copy_again(gcp_words_call(words), words);
 }
 
-CUresult gcp_copy_call(const struct gcp_call_words *words, CUstream stream)
+CUresult gcp_copy_call(const struct gcp_call_words *words)
 {
 	struct copy copy = {.in_stream = words->in_stream,
-			    .stream = stream,
+			    .stream = words->stream,
 			    .several = words->table == GCP_TABLE_COPIES_BATCH};
 	CUresult result;
 	bool captured;
 
 	assert(!copy.several || copy.in_stream); /* no batch is synchronous */
-	if (!copies_matter() || !(copy.executing = gcp_stream_context(stream)) ||
+	if (!copies_matter() || !(copy.executing = gcp_stream_context(copy.stream)) ||
 	    !gcp_ctx_device(copy.executing, &copy.device) ||
 	    (!copy.several && !copy_is_between(&copy, words->base, words->at)))
 		return gcp_words_call(words);
 	GCP_CANCEL_LATER;
-	captured = copy.in_stream && gcp_stream_captures(stream);
+	captured = copy.in_stream && gcp_stream_captures(copy.stream);
 	result = copy_make(&copy, words, captured);
 	if (result == CUDA_SUCCESS && !captured) /* a captured copy does not run yet */
 		copy_cover(&copy);
@@ -334,8 +334,7 @@ static bool is_sync_memops(CUdeviceptr ptr)
 	       gcp_mark_get(info.addr, info.id, GCP_MARK_SYNC_MEMOPS);
 }
 
-CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *words,
-			      bool per_thread)
+CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *words)
 {
 	CUDA_MEMCPY3D_PEER what = {.dstDevice = words->at[0]};
 
@@ -347,7 +346,5 @@ CUresult gcp_sync_memops_wait(CUresult result, const struct gcp_call_words *word
 		what = copied(words->base, words->at);
 	if (!is_sync_memops(what.dstDevice) && !is_sync_memops(what.srcDevice))
 		return result;
-	return GCP_WITHIN(NULL,
-			  gcp_real.cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD
-								  : CU_STREAM_LEGACY));
+	return GCP_WITHIN(NULL, gcp_real.cuStreamSynchronize(words->stream));
 }

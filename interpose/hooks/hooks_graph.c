@@ -383,19 +383,18 @@ static CUresult launch_captured(CUgraphExec exec, CUstream stream)
 }
 
 static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
-			    bool per_thread)
+			    CUstream named)
 {
-	CUstream named = gcp_stream_named(stream, per_thread);
 	struct gcp_launch launch = {.graph = NULL};
 	CUresult result;
 	bool guarded = exec && shares();
 	GCP_CANCEL_LATER;
 
-	gcp_stream_seen(stream, per_thread);
+	gcp_stream_seen(named);
 	result =
 	    guarded ? owned(gcp_launch_begin(gcp_process.tracker, exec, named, &launch))
 		    : CUDA_SUCCESS;
-	result = result ?: gcp_stream_submits(stream, per_thread);
+	result = result ?: gcp_stream_submits(named);
 	result = result ?: launch_captured(exec, named);
 	result = result ?: launch_real(real, exec, stream, named);
 	assert(!launch.graph || guarded);      /* X10: cancelled, its end is not told */
@@ -408,17 +407,18 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 /* An executable takes memory at its first launch, and for its memory nodes at each:
  * before anything of it runs. */
 static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
-		       bool per_thread)
+		       CUstream named)
 {
-	CUresult result = launch_once(real, exec, stream, per_thread);
+	CUresult result = launch_once(real, exec, stream, named);
 
 	if (result == CUDA_SUCCESS)
 		return result;
 	struct gcp_tries tries = {.launch = true};
 	while (gcp_copy_opens(result) || gcp_again(&tries, result))
-		result = launch_once(real, exec, stream, per_thread);
+		result = launch_once(real, exec, stream, named);
 	return result;
 }
 
-#define HOOK_cuGraphLaunch(real, call, twin) launch(real, exec, stream, twin)
+#define HOOK_cuGraphLaunch(real, call, twin)                                           \
+	launch(real, exec, stream, gcp_stream_named(stream, twin))
 GCP_HOOKS_GRAPH_LAUNCHES(GCP_HOOK)

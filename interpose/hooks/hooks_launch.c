@@ -13,10 +13,10 @@
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
 
-static CUresult launch_on(CUstream stream, bool per_thread)
+static CUresult launch_on(CUstream stream)
 {
-	gcp_stream_seen(stream, per_thread);
-	return gcp_stream_submits(stream, per_thread);
+	gcp_stream_seen(stream);
+	return gcp_stream_submits(stream);
 }
 
 /* --- kernels that do not stand in one line ------------------------------------- */
@@ -39,10 +39,9 @@ struct launch_in_line {
 
 /* The configuration to launch with: the caller's, or what is put into `line`. */
 static const struct CUlaunchConfig_st *
-launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
+launch_orders(const struct CUlaunchConfig_st *config, CUstream stream,
 	      struct launch_in_line *line)
 {
-	CUstream named = gcp_stream_named(config->hStream, per_thread);
 	bool early = false, unknown = config->numAttrs > ATTRIBUTES_MAX;
 	bool captures = false;
 
@@ -66,24 +65,25 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 	if (unknown)
 		gcp_tracker_order_unknown(gcp_process.tracker, false);
 	return early && config->numAttrs <= ATTRIBUTES_MAX &&
-		       gcp_stream_capturable(named) &&
-		       (gcp_stream_capture_ask(named, &captures) || captures) &&
+		       gcp_stream_capturable(stream) &&
+		       (gcp_stream_capture_ask(stream, &captures) || captures) &&
 		       gcp_tracker_gives_again(gcp_process.tracker)
 		   ? &line->config
 		   : config;
 }
 
 /* Its first parameter is the configuration. */
-static CUresult launch_by_config(const struct gcp_call_words *words, bool per_thread)
+static CUresult launch_by_config(const struct gcp_call_words *words)
 {
 	const struct CUlaunchConfig_st *config = (void *)(uintptr_t)words->at[0];
+	CUstream stream = config && config->hStream ? config->hStream : words->stream;
 	CUresult result = CUDA_SUCCESS;
 	struct launch_in_line line;
 
 	if (config)
-		result = launch_on(config->hStream, per_thread);
+		result = launch_on(stream);
 	if (config && result == CUDA_SUCCESS)
-		words->at[0] = (uintptr_t)launch_orders(config, per_thread, &line);
+		words->at[0] = (uintptr_t)launch_orders(config, stream, &line);
 	return result ?: GCP_AGAIN(gcp_words_call(words), .launch = true);
 }
 
@@ -92,7 +92,7 @@ static CUresult launch_by_config(const struct gcp_call_words *words, bool per_th
 /* A kernel's local memory is taken at its launch, which fails if the pools have all of
  * it: then they give theirs back. Not beside a capture, and not for errors that stay.
  */
-static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
+static CUresult words_run(const struct gcp_call_words *words)
 {
 	uint32_t table = words->table;
 	bool launches = table == GCP_TABLE_LAUNCHES;
@@ -103,17 +103,17 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 	CUresult result = CUDA_SUCCESS;
 
 	if (launches)
-		result = launch_on(words->stream, per_thread);
+		result = launch_on(words->stream);
 	else if (sync)
 		gcp_stream_submits_eagerly(NULL);
 	else if (table == GCP_TABLE_SUBMISSIONS || copies)
-		result = gcp_stream_submits(words->stream, per_thread);
+		result = gcp_stream_submits(words->stream);
 	else if (table == GCP_TABLE_LAUNCHES_BY_CONFIG)
-		return launch_by_config(words, per_thread);
+		return launch_by_config(words);
 	else if (table == GCP_TABLE_EVENTS)
-		return gcp_event_call(words, per_thread);
+		return gcp_event_call(words);
 	else if (table == GCP_TABLE_BEGINS)
-		return gcp_begin_call(words, per_thread);
+		return gcp_begin_call(words);
 	else if (table == GCP_TABLE_GRAPHS)
 		return gcp_graph_call(words);
 	else if (table == GCP_TABLE_DESTROYERS)
@@ -126,10 +126,8 @@ static CUresult words_run(const struct gcp_call_words *words, bool per_thread)
 	if (launches || table == GCP_TABLE_MAKERS)
 		return GCP_AGAIN(gcp_words_call(words), .launch = launches,
 				 .maker = launches ? NULL : words->base);
-	result = copies
-		     ? gcp_copy_call(words, gcp_stream_named(words->stream, per_thread))
-		     : gcp_words_call(words);
-	return sync ? gcp_sync_memops_wait(result, words, per_thread) : result;
+	result = copies ? gcp_copy_call(words) : gcp_words_call(words);
+	return sync ? gcp_sync_memops_wait(result, words) : result;
 }
 
 /* what: the row (16 bits), the table (6), which word is the stream (11: none). */
@@ -153,8 +151,9 @@ struct gcp_route gcp_words_hook(uint32_t what, const struct gcp_kept *kept)
 	words.real = *real;
 	if (words.in_stream)
 		words.stream = (CUstream)(uintptr_t)at[what >> 22];
+	words.stream = gcp_stream_named(words.stream, row->flags != 0);
 	if ((uint32_t)call <= GCP_HOOK_GATED)
-		result = words_run(&words, row->flags != 0);
+		result = words_run(&words);
 	else if ((uint32_t)call == GCP_HOOK_NONE)
 		result = gcp_words_call(&words);
 	result = gcp_call_end_slow(call, result);
