@@ -140,7 +140,8 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
 static struct gcp_block *unused_segment(struct gcp_heap *heap, uint64_t size,
 					uint64_t most)
 {
-	struct gcp_block *block = gcp_tree_lowest_fit(&heap->free, size), *best = NULL;
+	struct gcp_block *block = gcp_tree_lowest_for(&heap->free, size, size),
+			 *best = NULL;
 
 	for (int i = 0; block && i < GCP_LOOKS;
 	     i++, block = gcp_tree_next_fit(block, size))
