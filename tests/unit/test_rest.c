@@ -165,27 +165,23 @@ TEST(a_stream_that_waits_anew_follows_nothing)
 }
 
 /* Plain cudaFree has waited for what was there before it, and not for what another
- * stream is given after it: the stream of the free goes on beside that. */
-static void works_beside(int other, gcp_addr addr)
-{
-	kernel(other);
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	OK(work_captured(0));
-	assert_int_equal(cuda.followed, 0);
-}
-
+ * stream is given after it: the stream of the free goes on beside that. The event is
+ * recorded behind the free, and in front of it. */
 TEST(a_stream_goes_on_beside_work_that_was_forked_behind_a_free)
 {
-	gcp_addr addr = used_and_freed();
+	for (int other = 1; other < 3; other++) {
+		gcp_addr addr = capture_alloc(3 * MIB);
 
-	wait_for(1, 0);
-	works_beside(1, addr);
-	wait_for(0, 1);
-	kernel(0);
-	event_record(0, EVENT);
-	must_free(addr);
-	OK(wait_event(2, EVENT, cuda.ends[0]));
-	works_beside(2, addr);
+		kernel(0);
+		event_record(0, EVENT);
+		must_free(addr);
+		other == 1 ? wait_for(1, 0) : (void)wait_event(2, EVENT, cuda.ends[0]);
+		kernel(other);
+		assert_int_equal(capture_alloc(3 * MIB), addr);
+		OK(work_captured(0));
+		assert_int_equal(cuda.followed, 0);
+		wait_for(0, other);
+	}
 }
 
 /* Also the second time, and the third: until it is in order. */

@@ -304,9 +304,6 @@ SCENARIO(context_that_was_reset)
 	given(taken(MIB, NULL), NULL);
 	OK(cuDevicePrimaryCtxReset(0));
 	given(taken(MIB, NULL), NULL);
-	OK(cuCtxSetCurrent(NULL), cuDevicePrimaryCtxReset(0));
-	given(taken(MIB, NULL), NULL);
-	must_be_in_order();
 }
 
 /* The first call reads options and makes files, and the driver does what it does. */
