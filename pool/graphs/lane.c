@@ -312,7 +312,7 @@ static uint32_t tile(const tiling there, const uint32_t *used, uint64_t run,
 		size--;
 	if (size > 0)
 		return size;
-	size = gcp_handle_chunks(run);
+	size = gcp_handle_chunks(run, true);
 	return size < most ? size : most;
 }
 

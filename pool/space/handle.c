@@ -4,7 +4,8 @@
  * back. A handle is what one call makes, and is always mapped and unmapped as a whole.
  *
  * Each call costs the driver the same time, however large the handle is: so new memory
- * for a block is made in HANDLE_PARTS handles, or in chunks. Which blocks may lie in
+ * for a block is made in HANDLE_PARTS handles, or in chunks; in half as many for a
+ * graph, of which a handle serves several blocks. Which blocks may lie in
  * them then says place.c.
  *
  * Called by vmm.c, vmm_space.c, lane.c, and by export.c, with vmm_lock
@@ -52,18 +53,19 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 	gcp_chunks_leave(chunks, count, true);
 }
 
-uint32_t gcp_handle_chunks(uint64_t count)
+uint32_t gcp_handle_chunks(uint64_t count, bool private)
 {
-	uint64_t chunks = count / HANDLE_PARTS;
+	uint64_t chunks = count / (private ? HANDLE_PARTS / 2 : HANDLE_PARTS);
 
 	if (chunks > GCP_HANDLE_MOST)
 		chunks = GCP_HANDLE_MOST;
 	return chunks > 0 ? (uint32_t)chunks : 1;
 }
 
-int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count)
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
+		     bool private)
 {
-	uint32_t most = gcp_handle_chunks(count), size;
+	uint32_t most = gcp_handle_chunks(count, private), size;
 	uint64_t handle;
 
 	gcp_assert_held(GCP_RANK_VMM);

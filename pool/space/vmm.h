@@ -53,9 +53,10 @@ struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_cou
 void gcp_chunks_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count);
 void gcp_chunks_leave(struct gcp_chunk *chunks, uint64_t count, bool unmapped);
 /* How many chunks each handle has of which so many are made. */
-uint32_t gcp_handle_chunks(uint64_t count);
+uint32_t gcp_handle_chunks(uint64_t count, bool private);
 /* New memory. An error of the driver: none is made. */
-int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count);
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
+		     bool private);
 void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 			 uint64_t count);
 /* Puts the target's handles behind its addresses. If that fails they are released,
