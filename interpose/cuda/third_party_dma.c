@@ -14,12 +14,12 @@
  * and what threads have cached, or the heap has merged, cannot be taken back to pending
  * by a later answer. GCPOOL_REUSE=completed leaves no such moment.
  */
-#include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "../../pool/pool.h"
 #include "third_party_dma.h"
 
 /* Named before ".so", or before "-" and a hash: so a Python package names those that
@@ -51,12 +51,11 @@ static bool is_library(const char *name, const char *of)
 
 static bool storage_has_driver(void)
 {
+	GCP_KEEP_ERRNO;
 	bool there = false;
-	int saved = errno;
 
 	for (size_t i = 0; i < sizeof(storage_drivers) / sizeof(*storage_drivers); i++)
 		there |= access(storage_drivers[i], F_OK) == 0;
-	errno = saved;
 	return there;
 }
 

@@ -13,10 +13,10 @@
  * no CUDA call and takes no lock. Once it is known that there is no such library, the
  * stubs do not ask.
  */
-#include <errno.h>
 #include <stdbool.h>
 
 #include "dlsym.h"
+#include "../../pool/pool.h"
 #include "../base/elfwalk.h"
 #include "../cuda/resolve.h"
 
@@ -72,10 +72,9 @@ static void look_all(void)
 
 void *gcp_linked_target(unsigned int row)
 {
-	int saved = errno;
+	GCP_KEEP_ERRNO;
 
 	if (!atomic_load_explicit(&targets[row], memory_order_acquire))
 		look_all();
-	errno = saved;
 	return atomic_load_explicit(&targets[row], memory_order_acquire);
 }
