@@ -261,7 +261,8 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 		return busy ? -EBUSY : result; /* some of the others may have gone */
 	assert(graph->track == (stays ? track : fresh));
 	assert(graph->track->members == 1);
-	gcp_lane_heap_ends(graph->heap);     /* it takes along what it is mapped to */
+	(void)gcp_heap_keep_lane(
+	    graph->heap);                    /* but it went with its context just now */
 	assert(!gcp_heap_lane(graph->heap)); /* X7 */
 	gcp_share_end(tracker, graph);
 	return 0;

@@ -393,10 +393,10 @@ struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);
  * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM, and it is mapped as before. Any other error: it may
  * have no memory now (gcp_heap_lane). Never waits. */
 int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
-/* The heap leaves its lane. Alone there, it takes along what it is mapped to, which is
- * its own from now on. Else it is about to be released: that is unmapped, behind what
- * runs on it. No launch of its graph is just being made. */
-void gcp_lane_heap_ends(struct gcp_heap *heap);
+/* The heap leaves its lane, and takes along what it is mapped to, which is its own from
+ * now on, until it is released. False: it is not alone there, or in none. No launch of
+ * its graph is just being made. */
+bool gcp_heap_keep_lane(struct gcp_heap *heap);
 /* Called where nothing runs on it: gives its memory back, and its heaps have none then.
  * Returns the bytes. */
 uint64_t gcp_lane_purge(struct gcp_lane *lane);

@@ -414,25 +414,43 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 
 /* --- the end of a heap -------------------------------------------------------- */
 
+bool gcp_heap_keep_lane(struct gcp_heap *heap)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_block *block;
+	struct gcp_lane *lane;
+
+	GCP_LOCKED(&pool->pools->vmm_lock);
+	lane = heap->lane;
+	if (!lane || TAILQ_FIRST(&lane->heaps) != heap || TAILQ_NEXT(heap, lane_link))
+		return false;
+	for (uint32_t size = 1; size <= GCP_HANDLE_MOST; size++)
+		lane->stacks[size].count = 0; /* they stay with the heap */
+	lane_count(lane);
+	gcp_mutex_lock(&pool->lock);
+	TAILQ_FOREACH (block, &heap->unmapping, link) {
+		gcp_space_change(heap, block->segment, (int64_t)block->size);
+		gcp_block_set_state(block, GCP_BLOCK_PENDING);
+		gcp_gauge_add(&pool->stats.active_bytes, (int64_t)block->size);
+	}
+	TAILQ_CONCAT(&heap->once, &heap->unmapping, link); /* X5: until the heap ends */
+	lane_leave(heap);
+	gcp_mutex_unlock(&pool->lock);
+	return true;
+}
+
 /* What others of the lane are mapped to, too, is unmapped by vmm.c behind the epoch. */
 void gcp_lane_heap_ends(struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct gcp_lane *lane;
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_lane *lane;
 	struct gcp_block *block;
 	uint64_t count, epoch;
-	bool alone;
 
-	gcp_mutex_lock(&pool->pools->vmm_lock);
+	GCP_LOCKED(&pool->pools->vmm_lock);
 	lane = heap->lane;
-	/* No other heap is in its lane. */
-	alone =
-	    lane && TAILQ_FIRST(&lane->heaps) == heap && !TAILQ_NEXT(heap, lane_link);
-	for (uint32_t size = 1; alone && size <= GCP_HANDLE_MOST; size++)
-		lane->stacks[size].count = 0; /* they stay with the heap */
-	if (!alone)
-		lane_leave(heap);
+	lane_leave(heap);
 	if (lane)
 		unused_release(lane);
 	gcp_mutex_lock(&pool->lock);
@@ -441,18 +459,8 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
 		block->epoch = epoch; /* X5 */
-		if (!alone) {
-			gcp_space_free(block, !gcp_chunks_of(block, &count)->handle);
-			continue;
-		}
-		/* The handles are the heap's own again: free behind that epoch. */
-		gcp_space_change(heap, block->segment, (int64_t)block->size);
-		gcp_block_set_state(block, GCP_BLOCK_PENDING);
-		gcp_gauge_add(&pool->stats.active_bytes, (int64_t)block->size);
-		TAILQ_INSERT_TAIL(&heap->once, block, link);
+		gcp_space_free(block, !gcp_chunks_of(block, &count)->handle);
 	}
-	lane_leave(heap);
 	gcp_mutex_unlock(&pool->lock);
 	gcp_vmm_release_orphans(pool);
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
 }

@@ -283,7 +283,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 	struct gcp_block *block;
 	uint64_t freed;
 
-	if (!TAILQ_EMPTY(&heap->unmapping))
+	if (!TAILQ_EMPTY(&heap->unmapping) && !gcp_heap_keep_lane(heap))
 		gcp_lane_heap_ends(heap);
 	gcp_mutex_lock(&pool->lock);
 	while ((block = heap->borrowed)) {

@@ -38,6 +38,9 @@ void gcp_lanes_reset(struct gcp_pool *pool);
 /* Then the lanes' handles go back to the driver: a context that ends does not take them
  * along. The same vmm_lock is held, and no other lock. */
 void gcp_lanes_release_unused(struct gcp_pool *pool);
+/* The heap leaves its lane, if it is in one, and is about to be released: what it is
+ * mapped to is unmapped behind what runs on it. Takes vmm_lock. */
+void gcp_lane_heap_ends(struct gcp_heap *heap);
 
 /* --- handle.c: vmm_lock is held ----------------------------------------------- */
 
