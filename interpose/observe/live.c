@@ -53,21 +53,16 @@ static void paths_make(void)
 static int place_make(void)
 {
 	struct stat about;
-	int fd, error = 0;
 
 	if (getuid() != user || geteuid() != user)
 		return EPERM;
 	if (mkdir(place, 0700) != 0 && errno != EEXIST)
 		return errno;
-	fd = open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
+	if (syscall(SYS_newfstatat, AT_FDCWD, place, &about, AT_SYMLINK_NOFOLLOW) != 0)
 		return errno;
-	if (gcp_file_stat(fd, &about) != 0)
-		error = errno;
-	else if (about.st_uid != user || about.st_mode & 077)
-		error = EPERM;
-	close(fd);
-	return error;
+	return S_ISDIR(about.st_mode) && about.st_uid == user && !(about.st_mode & 077)
+		   ? 0
+		   : EPERM;
 }
 
 /* A new file in the directory, with these bytes. One that a process of the same number

@@ -170,25 +170,20 @@ bool gcp_help_ask(int device, uint64_t bytes, CUcontext ctx)
 	const char *uuid = gcp_report_uuid(device);
 	uint64_t wanted, got = 0;
 	GCP_TEXT(place, 32);
-	DIR *pages = NULL;
 	GCP_KEEP_ERRNO;
 	GCP_CANCEL_LATER;
-	int fd;
+	DIR *pages;
 
 	assert((gcp_ranks_held & ~GCP_RANK_BIT(SLEEP)) == 0);
 	if (!gcp_process.options.control || !uuid[0] ||
 	    (wanted = missing(bytes, ctx)) == 0)
 		return false;
 	gcp_text_add(&place, "/dev/shm/gcpool.%u", (unsigned)geteuid());
-	fd = open(place.bytes, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd >= 0 && is_own(fd, S_IFDIR, 0))
-		pages = fdopendir(fd);
-	if (pages)
+	pages = opendir(place.bytes);
+	if (pages && is_own(dirfd(pages), S_IFDIR, 0))
 		got = peers_ask(pages, place.bytes, uuid, wanted);
 	if (pages)
 		closedir(pages);
-	else if (fd >= 0)
-		close(fd);
 	atomic_fetch_add(&gcp_process.help.got, got);
 	return got > 0;
 }
