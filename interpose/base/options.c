@@ -134,7 +134,7 @@ static bool share_parse(const struct gcp_option *option, const char *value,
 	if (!digits_parse(&value, &number) || strcmp(value, "%") != 0 || number > 100)
 		return false;
 	hundredths = (uint64_t)(number * 100 + 0.5);
-	if (option->share_of == GCP_SHARE_HOST)
+	if (option->of_host)
 		*ret_limit = gcp_host_memory() / 10000 * hundredths;
 	else
 		*ret_limit = hundredths ? GCP_LIMIT_SHARES + hundredths : 0;

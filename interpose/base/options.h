@@ -86,9 +86,6 @@ enum gcp_option_type {
 			   all */
 };
 
-/* What a LIMIT in percent is a share of. */
-enum gcp_share { GCP_SHARE_DEVICE, GCP_SHARE_HOST };
-
 /* The texts lie in the row: pointers to them would have to be relocated at the start of
  * each program. */
 struct gcp_option {
@@ -100,10 +97,10 @@ struct gcp_option {
 	/* CHOICE, SET: "pool|off"; COUNT, BYTES, LIMIT: "8M to 16G", with " by 1M" for
 	 * multiples of that. People read it, too. */
 	char values[28];
-	char standard[8];        /* COUNT, BYTES, LIMIT, SET: the default */
-	char on[8];              /* CHOICE: of these, what 1, yes, on and true mean */
-	enum gcp_share share_of; /* LIMIT */
-	char nothing[12];        /* a word for 0 or "": "never", "stderr" */
+	char standard[8]; /* COUNT, BYTES, LIMIT, SET: the default */
+	char on[8];       /* CHOICE: of these, what 1, yes, on and true mean */
+	bool of_host;     /* LIMIT: N% is of the host's memory, not a device's */
+	char nothing[12]; /* a word for 0 or "": "never", "stderr" */
 };
 
 /* First those of users, then those that only tests set (GCPOOL_TEST_...). */
