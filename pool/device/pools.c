@@ -239,11 +239,12 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_caches_lock(pool);
 	gcp_caches_drain(pool, &chain); /* they end with their segments */
 	GCP_STORE(pool->flush_at, 0);
-	gcp_lanes_reset(pool);
 	gcp_heap_reset(&pool->common);
 	pool->maintenance.epoch = 0;
-	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
+		gcp_lane_leave(heap);
 		gcp_heap_reset(heap);
+	}
 	struct gcp_stats *stats = &pool->stats;
 	struct gcp_gauge *of_blocks[] = {&stats->allocation, &stats->requested_bytes,
 					 &stats->allocated_bytes, &stats->async_bytes,
@@ -260,7 +261,7 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 
 	/* Held to the end: until then no thread may revive the pool, or carry
 	 * blocks from a cache to it. */
-	gcp_mutex_lock(&pools->vmm_lock);
+	GCP_LOCKED(&pools->vmm_lock);
 	gcp_mutex_lock(&pools->registry_lock);
 	while ((pool = pool_of(pools, ctx, true)))
 		pool_reset(pool);
@@ -269,7 +270,6 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 		gcp_vmm_release_orphans(pool);
 		gcp_lanes_release_unused(pool);
 	}
-	gcp_mutex_unlock(&pools->vmm_lock);
 }
 
 /* Puts `ctx` behind the pool's barriers. */

@@ -122,9 +122,9 @@ static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane)
 	}
 }
 
-/* The heap is in no lane any more. */
-static void lane_leave(struct gcp_heap *heap)
+void gcp_lane_leave(struct gcp_heap *heap)
 {
+	gcp_assert_held(GCP_RANK_VMM);
 	struct gcp_block *block;
 	uint64_t count;
 
@@ -179,17 +179,6 @@ uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 {
 	GCP_LOCKED(&lane->pool->lock);
 	return lane->bytes;
-}
-
-void gcp_lanes_reset(struct gcp_pool *pool)
-{
-	struct gcp_lane *lane;
-	struct gcp_heap *heap;
-
-	gcp_assert_held(GCP_RANK_VMM);
-	TAILQ_FOREACH (lane, &pool->lanes, link)
-		while ((heap = TAILQ_FIRST(&lane->heaps)))
-			lane_leave(heap);
 }
 
 void gcp_lanes_release_unused(struct gcp_pool *pool)
@@ -290,7 +279,7 @@ uint64_t gcp_lane_purge(struct gcp_lane *lane)
 	bytes = lane->bytes;
 	while ((heap = TAILQ_FIRST(&lane->heaps))) {
 		(void)lane_unmap(heap); /* an error shows again where it enters one */
-		lane_leave(heap);
+		gcp_lane_leave(heap);
 	}
 	unused_release(lane);
 	return bytes - lane->bytes;
@@ -377,7 +366,7 @@ static int lane_map(struct gcp_lane *lane, struct gcp_heap *heap, const tiling t
 		lane_join(heap, lane);
 	} else {
 		(void)lane_unmap(heap);
-		lane_leave(heap);
+		gcp_lane_leave(heap);
 	}
 	return result;
 }
@@ -399,7 +388,7 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 	result = tiling_make(lane, heap, there);
 	if (result == 0) {
 		result = lane_unmap(heap);
-		lane_leave(heap);
+		gcp_lane_leave(heap);
 		if (result == 0)
 			result = lane_map(lane, heap, there);
 	}
@@ -434,7 +423,7 @@ bool gcp_heap_keep_lane(struct gcp_heap *heap)
 		gcp_gauge_add(&pool->stats.active_bytes, (int64_t)block->size);
 	}
 	TAILQ_CONCAT(&heap->once, &heap->unmapping, link); /* X5: until the heap ends */
-	lane_leave(heap);
+	gcp_lane_leave(heap);
 	gcp_mutex_unlock(&pool->lock);
 	return true;
 }
@@ -450,7 +439,7 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	lane = heap->lane;
-	lane_leave(heap);
+	gcp_lane_leave(heap);
 	if (lane)
 		unused_release(lane);
 	gcp_mutex_lock(&pool->lock);

@@ -33,10 +33,11 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
 /* --- lane.c ----------------------------------------------------------------------- */
 
-/* The context is gone, and no graph uses its lanes any more. vmm_lock is held. */
-void gcp_lanes_reset(struct gcp_pool *pool);
-/* Then the lanes' handles go back to the driver: a context that ends does not take them
- * along. The same vmm_lock is held, and no other lock. */
+/* The heap is in no lane any more: it is mapped elsewhere, or its context is gone.
+ * vmm_lock is held. */
+void gcp_lane_leave(struct gcp_heap *heap);
+/* In the latter case the lanes' handles go back to the driver: a context that ends does
+ * not take them along. The same vmm_lock is held, and no other lock. */
 void gcp_lanes_release_unused(struct gcp_pool *pool);
 /* The heap leaves its lane, if it is in one, and is about to be released: what it is
  * mapped to is unmapped behind what runs on it. Takes vmm_lock. */
