@@ -87,10 +87,10 @@ static int lane_leave(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	gcp_assert_held(GCP_RANK_TRACKER);
 	const struct gcp_track *track = graph->track;
 	bool idle = !gcp_share_in_flight(tracker, graph);
-	bool leaves = graph->last.stream_id != 0 && track->stream_id != 0;
+	bool leaves = graph->last.stream_id != 0 && track->home.stream_id != 0;
 	int result = -EBUSY;
 
-	assert(track->stream_id != last->stream_id);
+	assert(track->home.stream_id != last->stream_id);
 	if (idle && !leaves)
 		result = gcp_share_enter(tracker, graph, last);
 	else if (leaves && (idle || track->exec != exec))
@@ -113,7 +113,7 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	int result = 0;
 
 	assert(track->lane && !graph->own); /* X1, X7 */
-	if (track->stream_id != stream_id)
+	if (track->home.stream_id != stream_id)
 		result = lane_leave(tracker, graph, last, exec);
 	if (result == -EAGAIN ||
 	    (result != 0 && result != -EBUSY && !gcp_heap_lane(graph->heap)))
@@ -123,7 +123,7 @@ static int lane_find(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 	/* CUDA keeps the order of one stream, and of one executable. */
 	in_stream = UNGUARDED || track->last.stream_id == stream_id;
 	by_exec = !in_stream && track->exec == exec && gcp_in_progress(track) == 0;
-	launch->crosses = by_exec || track->stream_id != stream_id;
+	launch->crosses = by_exec || track->home.stream_id != stream_id;
 	if (track->crossings > 0 || (launch->crosses && gcp_in_progress(track) > 0))
 		return -EAGAIN; /* X10 */
 	if (in_stream || by_exec || gcp_track_is_idle(tracker, track))
@@ -198,10 +198,8 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		gcp_share_bind(tracker, graph, &last);
 	track = graph->track;
 	assert(track && (!track->fresh || track->members == 1)); /* X1 */
-	if (track->fresh && track->stream_id == 0) {
-		track->stream_id = last.stream_id;
-		track->stream = stream;
-	}
+	if (track->fresh && track->home.stream_id == 0)
+		track->home = last;
 	result = lane_find(tracker, graph, exec, &last, launch);
 	track = graph->track;
 	if (result == 0 && gcp_heap_lane(graph->heap) != track->lane)

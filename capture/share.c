@@ -118,7 +118,7 @@ static struct gcp_track *track_of(struct gcp_tracker *tracker,
 	struct gcp_track *track;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link)
-		if (track->pool == pool && track->stream_id == stream_id &&
+		if (track->pool == pool && track->home.stream_id == stream_id &&
 		    track->life == gcp_pool_life(pool))
 			return track;
 	return NULL;
@@ -139,7 +139,7 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		track = track_of(tracker, graph->pool, 0);
 	if (!track && own->members == 1)
 		track = own;
-	if (track && track->stream_id != last->stream_id &&
+	if (track && track->home.stream_id != last->stream_id &&
 	    !gcp_track_is_idle(tracker, track)) /* it ran for a stream that has gone */
 		track = NULL;
 	if (!track)
@@ -156,8 +156,7 @@ int gcp_share_enter(struct gcp_tracker *tracker, struct gcp_graph_pool *graph,
 		TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
 		track->fresh = false;
 	}
-	track->stream_id = last->stream_id;
-	track->stream = last->stream;
+	track->home = *last;
 	gcp_track_tidy(tracker, track);
 	return result;
 }
@@ -245,8 +244,7 @@ int gcp_share_part(struct gcp_tracker *tracker, struct gcp_graph_pool *graph)
 	fresh = gcp_track_create(tracker, graph->pool, false);
 	if (!fresh)
 		return busy ? -EBUSY : -ENOMEM;
-	fresh->stream_id = track->stream_id;
-	fresh->stream = track->stream;
+	fresh->home = track->home;
 	if (!stays)
 		result = lane_change(tracker, graph, fresh);
 	else

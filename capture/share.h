@@ -18,10 +18,10 @@ struct gcp_track {
 	uint64_t id;
 	struct gcp_lane *lane;
 	struct gcp_pool *pool;
-	uint64_t life;      /* of the pool, in which the lane was made */
-	uint64_t stream_id; /* 0: it has none yet, or that has gone; the next one that a
-			     * graph of it is launched into takes its place */
-	void *stream;       /* its handle */
+	uint64_t life;        /* of the pool, in which the lane was made */
+	struct gcp_last home; /* its stream; no id: it has none yet, or that has gone;
+			       * the next one that a graph of it is launched into takes
+			       * its place */
 	struct gcp_graph_pool_list graphs; /* whose scratch is there */
 	uint32_t members;                  /* how many that are */
 	uint64_t ended;        /* epoch: behind it is what graphs run here that ended */

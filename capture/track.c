@@ -276,8 +276,8 @@ void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
 			track_mark(tracker, track);
 		else if (track->last.gone == gone)
 			track->last.gone = gone + 1; /* one that is there stays so */
-		if (track->stream == stream && !gcp_stream_is_default(stream))
-			track->stream_id = 0;
+		if (track->home.stream == stream && !gcp_stream_is_default(stream))
+			track->home.stream_id = 0;
 	}
 }
 
