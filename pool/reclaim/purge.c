@@ -95,7 +95,7 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	bool segments = segments_may_go(pool, purge);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
-	segments = segments && gcp_heap_has_unused(&pool->common, purge);
+	segments = segments && gcp_heap_unlink_unused(&pool->common, purge, NULL) > 0;
 	gcp_mutex_unlock(&pool->lock);
 	if (segments && (!purge->gently || gcp_release_prepare(pool))) {
 		gcp_mutex_lock(&pool->lock);

@@ -215,17 +215,6 @@ static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *
 			    : taken < purge->bytes;
 }
 
-bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge)
-{
-	const struct gcp_segment *segment;
-
-	gcp_assert_held(GCP_RANK_POOL);
-	TAILQ_FOREACH (segment, &heap->segments, link)
-		if (purge_fits(purge, segment, 0))
-			return true;
-	return false;
-}
-
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
 				struct gcp_segment_list *list)
 {
@@ -237,8 +226,9 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 		next = TAILQ_NEXT(segment, link);
 		if (!purge_fits(purge, segment, taken))
 			continue;
-		segment_detach(heap, segment, list);
 		taken += segment->size;
+		if (list)
+			segment_detach(heap, segment, list);
 	}
 	return taken;
 }

@@ -143,9 +143,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
 bool gcp_heap_adopt(struct gcp_heap *heap, uint64_t size);
-/* Returns true if there are any that the purge would take. */
-bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge);
-/* Unlinks them onto `list`; returns the bytes. */
+/* Unlinks those that the purge takes onto `list` (NULL: none); returns their bytes. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
 				struct gcp_segment_list *list);
 /* Takes the segment off the lists, but not its blocks; the caller owns its memory.
