@@ -312,8 +312,6 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 
 	if (!pool->vmm || bytes == 0)
 		return 0;
-	if (bytes <= UINT64_MAX - GCP_CHUNK)
-		bytes = gcp_round_up(bytes, GCP_CHUNK);
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	unmapping_finish(pool);
 	gcp_mutex_lock(&pool->lock);

@@ -202,8 +202,8 @@ static bool may_donate(const struct gcp_block *block, uint64_t bytes, uint64_t e
 	       donor_bytes(block, bytes, move) > 0;
 }
 
-/* Of the blocks that have `bytes` in whole handles, or else half of that, and so on,
- * the smallest that is seen; NULL: none is. */
+/* Of the blocks of `bytes`, or else half of that, and so on, the smallest that is seen
+ * with handles to give; NULL: none is. */
 static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 				    uint64_t epoch, const struct gcp_move *move)
 {
@@ -216,7 +216,6 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 		block = gcp_tree_lowest_fit(free, least);
 		for (int looks = GCP_LOOKS; block && looks > 0; looks--) {
 			if ((!best || block->size < best->size) &&
-			    gcp_block_unused(block) >= least &&
 			    may_donate(block, bytes, epoch, move))
 				best = block;
 			block = gcp_tree_next_fit(block, least);
