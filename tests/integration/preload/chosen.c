@@ -306,6 +306,18 @@ SCENARIO(context_that_was_reset)
 	given(taken(MIB, NULL), NULL);
 }
 
+/* As the runtime's memory, and it goes with that. */
+SCENARIO(a_context_of_the_device_that_is_current)
+{
+	CUcontext own;
+
+	start();
+	OK(cuCtxCreate(&own, NULL, 0, 0));
+	p = taken(MIB, NULL);
+	OK(cuCtxDestroy(own));
+	must(pool.free(p, NULL) != CUDA_SUCCESS, "memory of another context");
+}
+
 /* The first call reads options and makes files, and the driver does what it does. */
 SCENARIO(errno_stays, "GCPOOL_LIVE=1")
 {
