@@ -597,12 +597,6 @@ GCP_TREAP(gcp_segments, gcp_segment, node, gcp_segment_before, NULL)
 
 /* --- private.c --- */
 
-/* Returns true if no barrier is set that was asked for. */
-static inline bool gcp_pool_barrier_is_due(const struct gcp_pool *pool)
-{
-	return atomic_load(&pool->barriers_set) < atomic_load(&pool->barriers_asked);
-}
-
 /* Takes back a block that is CACHED by the caller, whatever its heap is by now.
  * pool->lock is held. */
 void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);

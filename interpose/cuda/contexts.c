@@ -113,7 +113,7 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 static void contexts_wait(void)
 {
 	gcp_assert_held(GCP_RANK_CONTEXTS);
-	gcp_mutex_wait(&gcp_contexts_lock, &contexts_moved);
+	pthread_cond_wait(&contexts_moved, &gcp_contexts_lock.mutex);
 }
 
 /* --- joining the barriers ----------------------------------------------------- */

@@ -139,13 +139,6 @@ static inline void gcp_mutex_leave(struct gcp_mutex *const *mutex)
 	gcp_mutex_unlock(*mutex);
 }
 
-/* Called with the mutex held, one that defers. Waits for the condition; other threads
- * hold the mutex meanwhile. */
-static inline void gcp_mutex_wait(struct gcp_mutex *mutex, pthread_cond_t *condition)
-{
-	pthread_cond_wait(condition, &mutex->mutex);
-}
-
 /* --- waiting -------------------------------------------------------------------- */
 
 /* A short sleep, or none: of a thread that waits for another one's few instructions,

@@ -28,12 +28,10 @@ void gcp_stats_delta_raise(struct gcp_stats_delta *delta)
 			delta->high[i] = delta->net[i];
 }
 
-void gcp_stats_delta_count(struct gcp_stats_delta *delta, int sign, uint64_t requested,
+void gcp_stats_delta_count(struct gcp_stats_delta *delta, uint64_t requested,
 			   uint64_t size)
 {
-	if (sign < 0)
-		gcp_stats_delta_free(delta, requested, size);
-	else if (gcp_stats_delta_alloc(delta, requested, size))
+	if (gcp_stats_delta_alloc(delta, requested, size))
 		gcp_stats_delta_raise(delta);
 }
 

@@ -68,8 +68,8 @@ static inline void gcp_stats_delta_async(struct gcp_stats_delta *delta, int64_t 
 
 /* Makes `high` what it should be. */
 void gcp_stats_delta_raise(struct gcp_stats_delta *delta);
-/* One block more (sign 1) or less (-1), with all that belongs to it. */
-void gcp_stats_delta_count(struct gcp_stats_delta *delta, int sign, uint64_t requested,
+/* One block more, with all that belongs to it. */
+void gcp_stats_delta_count(struct gcp_stats_delta *delta, uint64_t requested,
 			   uint64_t size);
 
 #endif

@@ -51,11 +51,11 @@ static void count_taken(struct gcp_request *request, bool hit)
 	gcp_request_serve(request, request->counting, block);
 	if (request->counting) {
 		gcp_cache_held_add(request->counting, (int64_t)block->size);
-		gcp_stats_delta_count(&request->counting->delta, 1, request->bytes,
+		gcp_stats_delta_count(&request->counting->delta, request->bytes,
 				      block->size);
 		return;
 	}
-	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
+	gcp_stats_delta_count(&heap->pool->delta, request->bytes, block->size);
 	*(hit ? &heap->pool->stats.hits : &heap->pool->stats.misses) += 1;
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }

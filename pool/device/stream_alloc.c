@@ -50,7 +50,7 @@ static void block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
 	block->stream = stream;
 	(void)gcp_timeline_fill(pool, (int64_t)size, (int64_t)size);
 	gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
-	gcp_stats_delta_count(&pool->delta, -1, block->requested, size);
+	gcp_stats_delta_free(&pool->delta, block->requested, size);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
 }

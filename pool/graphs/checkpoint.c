@@ -58,7 +58,7 @@ static void block_free(void *arg, struct gcp_block *block)
 	if (atomic_load(&block->state) != GCP_BLOCK_USED)
 		return;
 	gcp_heap_count(heap, block, -1);
-	gcp_stats_delta_count(&heap->pool->delta, -1, block->requested, block->size);
+	gcp_stats_delta_free(&heap->pool->delta, block->requested, block->size);
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL((struct gcp_block_list *)arg, block, link);
 }
@@ -90,8 +90,7 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_noted *live)
 		block->requested = one->requested;
 		block->watched = block->apart = 0;
 		gcp_heap_count(heap, block, 1);
-		gcp_stats_delta_count(&heap->pool->delta, 1, one->requested,
-				      block->size);
+		gcp_stats_delta_count(&heap->pool->delta, one->requested, block->size);
 	}
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }

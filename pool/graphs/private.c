@@ -80,7 +80,7 @@ void gcp_block_close(struct gcp_block *block)
 	/* The free counts it once more. */
 	if (heap->private)
 		gcp_heap_count(heap, block, 1);
-	gcp_stats_delta_count(&pool->delta, 1, block->requested, block->size);
+	gcp_stats_delta_count(&pool->delta, block->requested, block->size);
 	gcp_private_free(pool, block);
 }
 
@@ -173,7 +173,7 @@ void gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
 	uint64_t epoch = gcp_timeline_stamp(pool);
 
-	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	gcp_stats_delta_free(&pool->delta, block->requested, block->size);
 	gcp_stats_merge(pool, &pool->delta);
 	if (heap->private)
 		gcp_heap_count(heap, block, -1);
@@ -259,7 +259,9 @@ static void barrier_set(struct gcp_pool *pool, uint64_t asked)
 void gcp_pools_barriers_due(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (gcp_pool_barrier_is_due(pool) && gcp_pool_pin(pool))
+		if (atomic_load(&pool->barriers_set) <
+			atomic_load(&pool->barriers_asked) &&
+		    gcp_pool_pin(pool))
 			barrier_set(pool, atomic_load(&pool->barriers_asked));
 }
 

@@ -179,7 +179,8 @@ TEST(a_free_counted_before_its_allocation_shows_no_huge_number)
 
 	must_free(must_alloc(pool, MIB));
 	for (int i = 0; i < 2; i++) {
-		gcp_stats_delta_count(&delta, i == 0 ? -1 : 1, MIB, MIB);
+		(i == 0 ? gcp_stats_delta_free : gcp_stats_delta_count)(&delta, MIB,
+									MIB);
 		gcp_mutex_lock(&pool->lock);
 		gcp_stats_merge(pool, &delta);
 		gcp_mutex_unlock(&pool->lock);
