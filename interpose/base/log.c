@@ -348,10 +348,46 @@ void gcp_text_add_path(struct gcp_text *text, const char *pattern)
 	gcp_text_add(text, "%s", pattern);
 }
 
+/* The directory of `path`, to open names in; *ret_name: what follows it. */
+static int directory_open(const char *path, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/');
+	GCP_TEXT(directory, GCP_PATH_MAX);
+
+	*ret_name = slash ? slash + 1 : path;
+	gcp_text_add(&directory, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+		     slash ? path : ".");
+	return open(directory.bytes, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Another user may have made a file there, or linked one of ours to the name. */
+static bool is_own(int fd)
+{
+	struct stat about;
+
+	return gcp_file_stat(fd, &about) == 0 && about.st_uid == geteuid() &&
+	       (!S_ISREG(about.st_mode) || about.st_nlink == 1);
+}
+
 int gcp_path_open(const char *path, int flags, mode_t mode)
 {
-	return above_stderr(
-	    open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, mode));
+	struct stat about;
+	const char *name;
+	int directory = directory_open(path, &name), fd = -1;
+	bool shared;
+
+	if (directory < 0)
+		return -1;
+	shared = gcp_file_stat(directory, &about) != 0 || about.st_mode & S_IWOTH;
+	flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (shared ? O_NOFOLLOW : 0);
+	fd = above_stderr(openat(directory, name, flags, mode));
+	if (fd >= 0 && shared && !is_own(fd)) {
+		close(fd);
+		fd = -1;
+		errno = EPERM;
+	}
+	(void)syscall(SYS_close, directory); /* errno stays */
+	return fd;
 }
 
 int gcp_file_open(const char *pattern)
@@ -385,6 +421,8 @@ __attribute__((weak)) const char gcp_commit[] = "";
 /* Not strerror: it may allocate, and speaks the program's language. */
 const char *gcp_errno_words(int error)
 {
+	static __thread char number[32] __attribute__((tls_model("initial-exec")));
+	struct gcp_text text;
 	static const struct {
 		int error;
 		const char *words;
@@ -403,6 +441,7 @@ const char *gcp_errno_words(int error)
 	    {ENXIO, "nothing reads it"},
 	    {EPIPE, "nothing reads it"},
 	    {EPERM, "another user's, in a directory of all users"},
+	    {ELOOP, "a symbolic link in a directory of all users"},
 	    {EBADF, "the program has closed it"},
 	    {EIO, "input or output fails"},
 	    {EISDIR, "it is a directory"},
@@ -412,5 +451,7 @@ const char *gcp_errno_words(int error)
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		if (table[i].error == error)
 			return table[i].words;
-	return "another error";
+	gcp_text_init(&text, number, sizeof(number));
+	gcp_text_add(&text, "error %d", error);
+	return number;
 }

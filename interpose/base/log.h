@@ -112,14 +112,17 @@ static inline int gcp_file_stat(int fd, struct stat *ret_about)
 int gcp_text_put(const struct gcp_text *text, const char *pattern);
 
 /* All other files that the library makes or opens for writing. Close-on-exec, above
- * descriptor 2, without waiting. */
+ * descriptor 2, without waiting. In a directory that all users may write a
+ * symbolic link (ELOOP) and a file of another user, or with another name (EPERM), are
+ * refused. */
 int gcp_path_open(const char *path, int flags, mode_t mode);
 
 /* Adds `pattern` with %p replaced by the process id; a relative one behind the
  * directory in which the options were read, for the program may change it. */
 void gcp_text_add_path(struct gcp_text *text, const char *pattern);
 
-/* An errno in words, those that files come with. */
+/* An errno in words, those that files come with; another one's number, which stays
+ * until the thread asks for one again. */
 const char *gcp_errno_words(int error);
 
 #endif

@@ -146,6 +146,23 @@ TEST(a_file_takes_no_descriptor_of_the_program)
 	assert_true(gcp_file_open("") >= 2);
 }
 
+/* A directory that all users may write, and in it the names `own` and `other`: a file
+ * of ours, and a link to it. */
+CASE(a_name_in_a_directory_of_all_users_is_not_followed, NULL, NULL)
+{
+	char place[] = "/tmp/gcpool-test-XXXXXX", own[64], other[64];
+
+	snprintf(own, sizeof(own), "%s/own", mkdtemp(place));
+	snprintf(other, sizeof(other), "%s/other", place);
+	OK(close(gcp_path_open(own, O_WRONLY | O_CREAT, 0600)), symlink(own, other));
+	OK(close(gcp_path_open(other, O_WRONLY, 0))); /* the user's own directory */
+	OK(chmod(place, 01777), close(gcp_path_open(own, O_WRONLY, 0)));
+	assert_true(gcp_path_open(other, O_WRONLY, 0) == -1 && errno == ELOOP);
+	OK(unlink(other), link(own, other));
+	assert_true(gcp_path_open(other, O_WRONLY, 0) == -1 && errno == EPERM);
+	OK(unlink(own), unlink(other), rmdir(place));
+}
+
 /* --- a stderr that does not block ---------------------------------------------- */
 
 /* A pipe in which no byte has room, and whose writing end does not block. */
