@@ -7,7 +7,6 @@
 #ifndef GCP_INTERPOSE_PROCESS_IDENTITY_H
 #define GCP_INTERPOSE_PROCESS_IDENTITY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

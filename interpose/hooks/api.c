@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../cuda/gate.h"
 #include "../cuda/unknown_calls.h"

@@ -28,10 +28,9 @@
 #define GCPOOL_API __attribute__((visibility("default")))
 #include "../gcpool.h"
 
+#include <sys/mman.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
  */
 #include "lock.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <unistd.h>

@@ -6,8 +6,6 @@
 #ifndef EXPLORE_DRAW_H
 #define EXPLORE_DRAW_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum draw_part {

@@ -8,7 +8,6 @@
 #include "ipc_peer.h"
 
 #include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "gcpsim.h"

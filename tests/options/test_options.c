@@ -3,7 +3,6 @@
  * test_options.c - the option table, and what the environment does to it.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -6,8 +6,6 @@
 #ifndef SIM_SCENE_H
 #define SIM_SCENE_H
 
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cuda.h>

@@ -5,8 +5,6 @@
 #include "fake.h"
 #include "cases.h"
 
-#include <stdlib.h>
-
 #define TEST(name) CASE(name, fake_setup_open, fake_close)
 
 #define KIB (1ull << 10)

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 
 ROOMS = ("pool", "capture", "interpose")
 LIBRARY = "tests/explore/libgcpool-explore.so"

@@ -5,7 +5,6 @@ build; no device is used."""
 
 import gc
 import os
-import shutil
 import subprocess
 import sys
 import tempfile

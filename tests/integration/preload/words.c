@@ -8,7 +8,6 @@
  */
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "scenarios.h"
 

@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import resource
-import signal
 import socket
 import subprocess
 import sys
