@@ -284,6 +284,14 @@ bool fake_is_ordered(uint64_t work)
 	return ordered;
 }
 
+void fake_elsewhere(void *(*run)(void *arg), void *arg)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, run, arg), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 void fake_open_over(const struct gcp_config *config, const struct gcp_driver *driver)
 {
 	struct gcp_config defaults;

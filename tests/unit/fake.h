@@ -48,6 +48,8 @@ struct fake {
 extern struct fake fake;
 
 void fake_reset(void);
+/* Runs it in another thread, to the end. */
+void fake_elsewhere(void *(*run)(void *arg), void *arg);
 struct gcp_driver fake_driver(void);
 void fake_fill_vmm(struct gcp_driver *driver);
 /* The setup of a test: fake_reset. */

@@ -221,7 +221,6 @@ static void *edit(void *unused)
 /* By its handle that thread would reach a stream of its own. */
 TEST(no_other_thread_puts_a_default_stream_in_order)
 {
-	pthread_t other;
 
 	cuda.owner = pthread_self();
 	cuda.has_owner = true;
@@ -232,8 +231,7 @@ TEST(no_other_thread_puts_a_default_stream_in_order)
 	assert_int_equal(wait_event(PER_THREAD, EVENT, nothing),
 			 GCP_CUDA_OUT_OF_MEMORY);
 	cuda.follow_result = 0;
-	pthread_create(&other, NULL, edit, NULL);
-	pthread_join(other, NULL);
+	fake_elsewhere(edit, NULL);
 	assert_int_equal(cuda.asked_elsewhere, 0);
 	OK(work_captured(PER_THREAD));
 	assert_true(depends_on(PER_THREAD, user));
@@ -359,7 +357,6 @@ static void *wait_in_own_default_stream(void *event)
 /* By the handle they are one. */
 CASE(a_default_stream_of_another_thread_follows, setup_follow, teardown)
 {
-	pthread_t other;
 
 	cuda.owner = pthread_self();
 	cuda.has_owner = true;
@@ -373,8 +370,7 @@ CASE(a_default_stream_of_another_thread_follows, setup_follow, teardown)
 	kernel(1);
 	wait_for(PER_THREAD, 1);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
-	pthread_create(&other, NULL, wait_in_own_default_stream, EVENT);
-	pthread_join(other, NULL);
+	fake_elsewhere(wait_in_own_default_stream, EVENT);
 	assert_int_equal(cuda.followed, 1);
 	cuda.owner = pthread_self();
 	end(PER_THREAD);

@@ -31,19 +31,16 @@ TEST(a_later_capture_of_its_stream_gives_a_thread_nothing_twice)
 {
 	void *graph = begin(0), *later;
 	struct gcp_stream_hint hint = hint_of(stream_handle(0));
-	pthread_t thread;
 	gcp_addr addr;
 
 	end(0);
 	later = begin(0);
 	addr = freed_by_the_capture();
-	pthread_create(&thread, NULL, take_with_hint, &hint);
-	pthread_join(thread, NULL);
+	fake_elsewhere(take_with_hint, &hint);
 	assert_true(is_private(elsewhere));
 	assert_int_not_equal(elsewhere, addr);
 	hint = hint_of(stream_handle(0));
-	pthread_create(&thread, NULL, take_with_hint, &hint);
-	pthread_join(thread, NULL);
+	fake_elsewhere(take_with_hint, &hint);
 	assert_int_equal(elsewhere, addr);
 	end(0);
 	graph_destroy(later);
@@ -72,10 +69,8 @@ TEST(memory_for_eager_work_is_no_capture_s_when_streams_have_gone)
 	hint.eager = true;
 	cuda.thread_mode = GCP_CAPTURE_RELAXED;
 	for (int i = 0; i < 3; i++) {
-		pthread_t thread;
 
-		pthread_create(&thread, NULL, take_with_hint, &hint);
-		pthread_join(thread, NULL);
+		fake_elsewhere(take_with_hint, &hint);
 		assert_false(is_private(elsewhere));
 		must_free(elsewhere);
 		gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(2 - i));

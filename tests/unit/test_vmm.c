@@ -72,6 +72,20 @@ TEST_OF_DRIVER(a_loop_of_one_block_grows_rather_than_to_close_epochs)
 	must_be_sound();
 }
 
+/* Work is pending on every other block, as if there were none: plain cudaFree has
+ * waited. */
+TEST(what_waits_counts_as_free_with_what_is_around_it)
+{
+	gcp_addr blocks[BLOCKS];
+
+	checkerboard(blocks);
+	fake.done = fake.submitted;
+	gcp_pools_close_full(pools); /* looks */
+	for (int i = 1; i < BLOCKS; i += 2, fake_submit())
+		must_free(blocks[i]);
+	assert_int_equal(gcp_pools_reclaimable(pools, 0), fake.memory_used);
+}
+
 TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done)
 {
 	gcp_addr blocks[BLOCKS], large;

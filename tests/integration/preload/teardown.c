@@ -73,14 +73,13 @@ SCENARIO(context_made_while_its_handle_is_being_released, "GCPSIM_HANDLES=again"
 /* --- contexts that end while other threads allocate ------------------------------- */
 
 static _Atomic(CUcontext) latest;
-static atomic_bool is_over;
 
 /* Each call may fail. */
 static void *allocates_on_and_on(void *unused)
 {
 	CUdeviceptr p;
 
-	while (!is_over)
+	while (!next.gone_is_over)
 		for (int i = (int)cuCtxSetCurrent(latest); i < 1000; i++) {
 			size_t bytes = i % 2 ? 4096 : 9 * MIB;
 
@@ -91,21 +90,17 @@ static void *allocates_on_and_on(void *unused)
 	return unused;
 }
 
-SCENARIO(primary_context_reset_while_threads_allocate)
+SCENARIO(primary_context_reset_while_another_thread_allocates)
 {
-	pthread_t threads[3];
-
 	latest = primary();
-	for (int i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, allocates_on_and_on, NULL);
+	pthread_create(&next.thread, NULL, allocates_on_and_on, NULL);
 	for (int i = 0; i < 40; i++) {
 		usleep(2000);
 		OK(cuDevicePrimaryCtxReset(0));
 		latest = primary();
 	}
-	is_over = true;
-	for (int i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
+	next.gone_is_over = true;
+	pthread_join(next.thread, NULL);
 	OK(cuMemFree(allocated(MIB)));
 }
 
