@@ -301,7 +301,7 @@ static uint32_t tile(const tiling there, const uint32_t *used, uint64_t run,
 		size--;
 	if (size > 0)
 		return size;
-	size = gcp_handle_chunks(run, true);
+	size = gcp_handle_chunks(run, GCP_HANDLE_PARTS / 2);
 	return size < most ? size : most;
 }
 

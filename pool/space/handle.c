@@ -4,16 +4,15 @@
  * back. A handle is what one call makes, and is always mapped and unmapped as a whole.
  *
  * Each call costs the driver the same time, however large the handle is: so new memory
- * for a block is made in HANDLE_PARTS handles, or in chunks; in half as many for a
- * graph, of which a handle serves several blocks. Which blocks may lie in
- * them then says place.c.
+ * for a block is made in GCP_HANDLE_PARTS handles, or in chunks; in half as many for a
+ * graph, of which a handle serves several blocks; and in a quarter as many before the
+ * pool has mapped unused memory to other addresses, for a program that only allocates.
+ * Which blocks may lie in them then says place.c.
  *
  * Called by vmm.c, vmm_space.c, lane.c, and by export.c, with vmm_lock
  * held, which guards the chunks that change here: those of blocks that are MOVING.
  */
 #include "vmm.h"
-
-enum { HANDLE_PARTS = 8 };
 
 /* --- the records ------------------------------------------------------------------ */
 
@@ -53,9 +52,9 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 	gcp_chunks_leave(chunks, count, true);
 }
 
-uint32_t gcp_handle_chunks(uint64_t count, bool private)
+uint32_t gcp_handle_chunks(uint64_t count, uint32_t parts)
 {
-	uint64_t chunks = count / (private ? HANDLE_PARTS / 2 : HANDLE_PARTS);
+	uint64_t chunks = count / parts;
 
 	if (chunks > GCP_HANDLE_MOST)
 		chunks = GCP_HANDLE_MOST;
@@ -65,7 +64,10 @@ uint32_t gcp_handle_chunks(uint64_t count, bool private)
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
 		     bool private)
 {
-	uint32_t most = gcp_handle_chunks(count, private), size;
+	uint32_t parts = private                  ? GCP_HANDLE_PARTS / 2
+			 : pool->stats.remaps > 0 ? GCP_HANDLE_PARTS
+						  : GCP_HANDLE_PARTS / 4;
+	uint32_t most = gcp_handle_chunks(count, parts), size;
 	uint64_t handle;
 
 	gcp_assert_held(GCP_RANK_VMM);

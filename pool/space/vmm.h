@@ -56,8 +56,10 @@ struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_cou
  */
 void gcp_chunks_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count);
 void gcp_chunks_leave(struct gcp_chunk *chunks, uint64_t count, bool unmapped);
-/* How many chunks each handle has of which so many are made. */
-uint32_t gcp_handle_chunks(uint64_t count, bool private);
+/* How many chunks each handle has of new memory of so many chunks, in about so many
+ * handles: handle.c. */
+enum { GCP_HANDLE_PARTS = 8 };
+uint32_t gcp_handle_chunks(uint64_t count, uint32_t parts);
 /* New memory. An error of the driver: none is made. */
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
 		     bool private);

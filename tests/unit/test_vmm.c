@@ -356,11 +356,12 @@ TEST(a_block_has_whole_handles_or_shares_chunks)
 	assert_true(is_divided(1024, 64));
 	assert_false(is_divided(1024, 40));
 	assert_false(is_divided(1024, 8));
-	assert_true(is_divided(64, 16));
-	assert_true(is_divided(64, 15)); /* and less than a chunk of it */
-	assert_false(is_divided(64, 14));
-	assert_true(is_divided(12, 1)); /* handles of 2 MiB */
-	assert_true(is_divided(12, 5));
+	assert_true(is_divided(64, 31)); /* and less than a chunk of it */
+	assert_false(is_divided(64, 30));
+	assert_true(is_divided(12, 5)); /* handles of 6 MiB */
+	assert_false(is_divided(12, 1));
+	pool->stats.remaps = 1; /* it does not only grow */
+	assert_true(is_divided(12, 1));
 }
 
 /* Nor does a graph take over a range of small ones for a large one. */

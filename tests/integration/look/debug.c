@@ -133,15 +133,13 @@ SCENARIO(use_after_free_of_the_rest)
 	CUdeviceptr p, q = 0;
 
 	allocated(256 * MIB);
-	p = allocated(6 * MIB);
+	p = allocated(5 * MIB); /* with guards three chunks */
 	allocated(512 * 1024);
 	printf("block 0x%llx gone\n", (unsigned long long)p);
 	OK(cuMemFree(p));
 	used(p + 3 * MIB, 4);
 	OK(cuStreamSynchronize(stream));
-	for (int i = 0; i < 100 && (q < p || q >= p + 4 * MIB); i++)
-		q = allocated(2 * MIB - 512);
-	for (int i = 0; i < 100 && (q <= p || q >= p + 4 * MIB); i++)
+	for (int i = 0; i < 200 && (q <= p || q >= p + 4 * MIB); i++)
 		q = allocated(2 * MIB - 512);
 	must(q > p && q < p + 4 * MIB, "the rest does not come again");
 }

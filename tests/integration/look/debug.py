@@ -57,7 +57,7 @@ MISTAKES = (
     ("poison", "use_after_free_of_a_part",
      "use after free of BLOCK of 1048576 bytes WHERE: 4 bytes written, the first at offset 70000;"),
     ("poison", "use_after_free_of_the_rest",
-     "use after free of BLOCK of 6291456 bytes WHERE: 4 bytes .* at offset 3145728"))
+     "use after free of BLOCK of 5242880 bytes WHERE: 4 bytes .* at offset 3145728"))
 
 
 def mistakes_are_said_in_one_line(checks, _):
