@@ -57,7 +57,7 @@ struct gcp_options {
 enum { GCP_OPTIONS_EXIT = 2 };
 int gcp_options_read(struct gcp_options *ret_options);
 
-/* The same without any effect; says what was wrong if it `says`. */
+/* The same without any effect; reports what is wrong only if `says` is set. */
 int gcp_options_look(struct gcp_options *ret_options, bool says);
 
 /* Bytes of the host; containers may have less. */

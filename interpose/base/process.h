@@ -129,8 +129,8 @@ struct gcp_thread {
 	struct gcp_pool *pool; /* NULL: allocations in ctx pass through */
 	uint64_t generation;
 	int device;
-	/* Not 0: the short cut was refused memory with this result, which the driver's
-	 * hook gives to the real function in place of another try. */
+	/* Not 0: the short cut was refused memory with this result, which is that of
+	 * the first try of the driver's hook. */
 	int runtime_refused;
 
 	bool exit_registered; /* thread exit will be noticed */

@@ -25,8 +25,9 @@ enum { DEVICES_MAX = 64 };
 #define ASSERT_CHUNKS(bytes) assert((bytes) % (2 << 20) == 0)
 
 /* [owner]. Properties of new memory are written when the device's first pool is made,
- * before there is any; but for their usage, which vmm_lock guards. A bit for each other
- * device: that new memory is opened to, and that all is open to. */
+ * before there is any; but for their usage, which vmm_lock guards. wanted: the other
+ * devices that new memory is opened to; opened: those that all memory is open to; a bit
+ * for each. */
 static CUmemAllocationProp properties[DEVICES_MAX];
 static _Atomic(uint64_t) wanted[DEVICES_MAX], opened[DEVICES_MAX];
 

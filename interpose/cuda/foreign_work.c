@@ -77,8 +77,8 @@ static CUresult foreign_query(const struct foreign *work)
 		   : CUDA_SUCCESS;
 }
 
-/* So that they do not become more where hardly anything is freed, or the oldest waits
- * for long: all are asked, each time that about as many have come as were left. */
+/* Queries all of them whenever about as many have been added as the last sweep left.
+ * This bounds their number where little is freed, or the oldest takes long. */
 static void foreign_sweep(void)
 {
 	struct foreign **link = &oldest;

@@ -40,8 +40,8 @@ static inline __attribute__((always_inline)) bool gcp_stream_is_seen(CUstream st
 	return atomic_load_explicit(seen, memory_order_relaxed) >> bit & 1;
 }
 
-/* Tells it: a hint of how many streams there are. `stream` as gcp_stream_named gives
- * it. */
+/* Notes that the program uses the stream: a hint of how many there are. `stream` as
+ * gcp_stream_named gives it. */
 static inline void gcp_stream_seen(CUstream stream)
 {
 	if (__builtin_expect(!gcp_stream_is_seen(stream, false), 0))

@@ -51,8 +51,9 @@ static inline CUresult gcp_memory_given(int result, gcp_addr addr, CUdeviceptr *
 	return (CUresult)result;
 }
 
-/* What a short cut returns (hooks_runtime.c): the hook tries again after a refusal, and
- * tells the runtime, which keeps that as its last error. */
+/* Returns -1: a short cut has failed with `result`, and its caller calls the real
+ * function. That comes back through the driver's hook, which tries again if memory was
+ * refused, and the runtime keeps the result as its last error. */
 static inline int gcp_memory_refused(int result)
 {
 	gcp_thread.runtime_refused = result > 0 ? result : 0;

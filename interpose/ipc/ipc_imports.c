@@ -219,7 +219,7 @@ static CUresult answer_map(struct import *import, const struct gcp_ipc_answer *a
 	return result;
 }
 
-/* The other process has it back. */
+/* Unmaps the memory, and then tells the exporter that it is closed. */
 static void import_unmap(struct import *import)
 {
 	gcp_assert_held(GCP_RANK_ASKING);

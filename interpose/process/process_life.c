@@ -228,6 +228,7 @@ extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), voi
  * define it otherwise (meson.build). */
 void *__dso_handle __attribute__((weak, visibility("hidden"))) = &__dso_handle;
 
+/* Registers the process for the barrier of lock.h while that is quick. */
 static void barriers_prepare(void)
 {
 	GCP_KEEP_ERRNO;

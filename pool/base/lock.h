@@ -219,13 +219,13 @@ static inline void gcp_owner_unlock(struct gcp_owner *own)
 		gcp_rank_drop(GCP_RANK_CACHE);
 }
 
-/* Registers the process with the kernel for the barrier; else the first one does. Takes
+/* Registers the process with the kernel, as the first barrier does otherwise. Takes
  * less than a microsecond in a process with one thread, 4 to 30 ms in one with several.
  */
 void gcp_remote_prepare(void);
-/* For other threads, which hold pools->registry_lock all the while, and the rank. For
- * several owners each is announced, one barrier serves them all, and each is then
- * locked and unlocked: an owner that was announced waits until it is. */
+/* For threads other than the owner. Called with pools->registry_lock held, the last two
+ * with GCP_RANK_CACHE taken. To lock several owners, announce each, set one barrier for
+ * all, then lock each: an announced owner waits until it is unlocked. */
 void gcp_remote_announce(struct gcp_owner *own);
 void gcp_remote_barrier(void);
 void gcp_remote_lock(struct gcp_owner *own);

@@ -84,9 +84,9 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 /* So many blocks of one class are a batch, as many as may wait in the cache for the
  * device: half of what it holds at most. */
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
-/* Counts a block of the open epoch that the thread frees and does not keep. Returns
- * what the thread has freed into it, if that is its share; else 0. cache->own is held.
- */
+/* Counts a block that the thread frees into the open epoch and does not keep. Returns
+ * the bytes that the thread has freed into that epoch if they reach the thread's share,
+ * else 0. Called with cache->own held. */
 int64_t gcp_cache_count_free(struct gcp_cache *cache, const struct gcp_block *block);
 /* Adds up what the calling thread has freed into the open epoch, and kept, with what
  * others have: before it frees what it does not keep. */
@@ -102,17 +102,18 @@ static inline bool gcp_pool_has_grown(const struct gcp_pool *pool)
 /* Empties the caches of all threads, and what threads have left for each other, into
  * the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
-/* Takes the locks of all caches of the pool, and pool->lock, which gcp_caches_unlock
- * does not leave; what the threads have counted is the pool's then. registry_lock is
- * held. */
+/* Takes the locks of all caches of the pool, and pool->lock, and adds what the threads
+ * have counted to the pool's statistics. gcp_caches_unlock releases the caches alone.
+ * Called with registry_lock held. */
 void gcp_caches_lock(struct gcp_pool *pool);
 void gcp_caches_unlock(struct gcp_pool *pool);
-/* Called between these two: all blocks of the caches, and of the depots. */
+/* Moves all blocks of the caches and depots to the chain. Called between these two. */
 void gcp_caches_drain(struct gcp_pool *pool, struct gcp_chain *chain);
 
-/* While a thread has a block of the pool that is free and in no list the pool is not
- * reset: the thread holds the lock of its cache or, without one, pool->lock. Then, if
- * the block is for the heap, both. Leaves both. */
+/* A thread that holds a free block which is in no list holds the lock of its cache or,
+ * without a cache, pool->lock, so that the pool is not reset meanwhile. gcp_pool_enter
+ * takes that lock, gcp_pool_enter_heap also pool->lock, gcp_pool_leave releases both.
+ */
 void gcp_pool_enter(struct gcp_pool *pool, struct gcp_cache *cache);
 void gcp_pool_enter_heap(struct gcp_pool *pool, struct gcp_cache *cache);
 void gcp_pool_leave(struct gcp_pool *pool, struct gcp_cache *cache);
