@@ -283,18 +283,19 @@ void gcp_stderr_note(void)
 /* A program that has closed its stderr, as daemons do, may have a file of its own data
  * or a connection as descriptor 2. Its stderr is not close-on-exec, and is a terminal,
  * a pipe, or the file of the first call. */
-static bool stderr_is_open(struct stat *ret_about)
+static bool stderr_is_open(void)
 {
 	long flags = syscall(SYS_fcntl, STDERR_FILENO, F_GETFD);
+	struct stat about;
 
 	if (flags < 0 || flags & FD_CLOEXEC ||
-	    gcp_file_stat(STDERR_FILENO, ret_about) != 0)
+	    gcp_file_stat(STDERR_FILENO, &about) != 0)
 		return false;
 	gcp_stderr_note();
-	return S_ISFIFO(ret_about->st_mode) ||
-	       (S_ISCHR(ret_about->st_mode) && isatty(STDERR_FILENO)) ||
-	       (ret_about->st_dev == atomic_load(&first.device) &&
-		ret_about->st_ino == atomic_load(&first.inode));
+	return S_ISFIFO(about.st_mode) ||
+	       (S_ISCHR(about.st_mode) && isatty(STDERR_FILENO)) ||
+	       (about.st_dev == atomic_load(&first.device) &&
+		about.st_ino == atomic_load(&first.inode));
 }
 
 /* A program may have closed 0, 1 or 2: our file must not take their place. */
@@ -308,31 +309,6 @@ static int above_stderr(int fd)
 	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	close(fd);
 	return moved;
-}
-
-/* A write to a pipe or a terminal waits, if another process has filled it after the
- * poll or if it takes only a part. So both are opened once more, not to block; where
- * that is not allowed, they are written as they are. */
-static int stderr_open(void)
-{
-	struct stat about, again;
-	int fd;
-
-	if (!stderr_is_open(&about)) {
-		errno = EBADF;
-		return -1;
-	}
-	if (!S_ISFIFO(about.st_mode) && !isatty(STDERR_FILENO))
-		return STDERR_FILENO;
-	fd = above_stderr(
-	    open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-	if (fd < 0)
-		return STDERR_FILENO;
-	if (gcp_file_stat(fd, &again) == 0 && again.st_dev == about.st_dev &&
-	    again.st_ino == about.st_ino)
-		return fd;
-	close(fd);
-	return STDERR_FILENO;
 }
 
 /* --- files --------------------------------------------------------------------- */
@@ -394,11 +370,11 @@ int gcp_file_open(const char *pattern)
 {
 	GCP_TEXT(text, GCP_PATH_MAX);
 
-	if (!pattern[0])
-		return stderr_open();
 	gcp_text_add_path(&text, pattern);
-	if (text.cut) {
-		errno = ENAMETOOLONG;
+	if (!pattern[0] && stderr_is_open())
+		return STDERR_FILENO;
+	if (!pattern[0] || text.cut) {
+		errno = text.cut ? ENAMETOOLONG : EBADF;
 		return -1;
 	}
 	return gcp_path_open(text.bytes, O_WRONLY | O_CREAT | O_APPEND, 0666);
