@@ -327,7 +327,7 @@ static struct block *block_at(CUdeviceptr ptr)
 	struct block *block = gcp_ranges_behind(&live, ptr);
 
 	gcp_assert_held(GCP_RANK_SPILL);
-	return block && block->range.at <= ptr ? block : NULL;
+	return block && ptr - block->range.at < block->range.bytes ? block : NULL;
 }
 
 static bool is_empty(void)
