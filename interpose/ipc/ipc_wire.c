@@ -21,7 +21,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define GCP_IPC_MAPPED_MAGIC UINT64_C(0x67c9a60000000003)
+#define GCP_IPC_MAPPED_MAGIC UINT64_C(0x67c9a60000000002)
 
 /* --- handles --------------------------------------------------------------------- */
 
@@ -29,6 +29,18 @@ _Static_assert(sizeof(struct gcp_ipc_handle) == sizeof(CUipcMemHandle), "cuda.h"
 _Static_assert(offsetof(struct gcp_ipc_handle, ones) == 32 &&
 		   offsetof(struct gcp_ipc_handle, more_ones) == 52,
 	       "what the driver looks at");
+
+/* FNV-1a: against mistakes. Against malice there are the numbers of the process. */
+static uint32_t handle_check(struct gcp_ipc_handle handle)
+{
+	const unsigned char *bytes = (const unsigned char *)&handle;
+	uint32_t sum = 0x811c9dc5;
+
+	handle.check = 0;
+	for (size_t i = 0; i < sizeof(handle); i++)
+		sum = (sum ^ bytes[i]) * 0x01000193;
+	return sum;
+}
 
 void gcp_ipc_handle_make(const struct gcp_ipc_process *process, uint64_t addr,
 			 uint64_t id, CUipcMemHandle *ret_handle)
@@ -42,6 +54,7 @@ void gcp_ipc_handle_make(const struct gcp_ipc_process *process, uint64_t addr,
 	    .magic = GCP_IPC_MAPPED_MAGIC,
 	};
 
+	handle.check = handle_check(handle);
 	memcpy(ret_handle, &handle, sizeof(handle));
 }
 
@@ -49,7 +62,7 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 {
 	memcpy(ret, handle, sizeof(*ret));
 	return ret->magic == GCP_IPC_MAPPED_MAGIC && ret->ones == UINT64_MAX &&
-	       ret->more_ones == UINT32_MAX;
+	       ret->more_ones == UINT32_MAX && ret->check == handle_check(*ret);
 }
 
 /* --- messages -------------------------------------------------------------------- */

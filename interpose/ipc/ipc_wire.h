@@ -41,13 +41,13 @@ struct gcp_ipc_handle {
 	struct gcp_ipc_process process;
 	uint64_t id; /* of the block: gcp_block_info */
 	uint64_t ones;
-	uint64_t addr; /* of the block there */
-	uint32_t unused;
+	uint64_t addr;  /* of the block there */
+	uint32_t check; /* a sum of all others */
 	uint32_t more_ones;
 	uint64_t magic;
 };
 
-/* Makes a handle, and reads one. False: it is none of these. */
+/* Makes a handle, and reads one. False: it is none of these, or was changed. */
 void gcp_ipc_handle_make(const struct gcp_ipc_process *process, uint64_t addr,
 			 uint64_t id, CUipcMemHandle *ret_handle);
 bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *ret);
