@@ -160,8 +160,7 @@ static int share_setup(void **state)
 	memset(graphs, 0, sizeof(graphs));
 	memset(launches, 0, sizeof(launches));
 	memset(behind, 0, sizeof(behind));
-	launch_count = events = waits_of_all = waits_refused = 0;
-	unmapped_under_work = 0;
+	launch_count = events = waits_of_all = waits_refused = unmapped_under_work = 0;
 	for (int i = 0; i < STREAMS; i++)
 		ids[i] = ++last_id;
 	context_of_streams = FAKE_CTX;
@@ -302,46 +301,25 @@ static void launch(const struct graph *graph, int stream)
 	gcp_launch_end(tracker, &launch, 0);
 }
 
-static void device_catches_up(void)
-{
-	fake.done = fake.submitted;
-}
-
 #undef TEST
 #define TEST(name) CASE(name, share_setup, share_teardown)
 
 /* --- which graphs share --- */
 
-/* Work beside the capture, on memory that the capture has freed. */
-TEST(work_beside_the_capture_is_completed_first)
-{
-	struct graph *a = make(0, 16 * MIB), *b = captured(1, 16 * MIB, true);
-
-	instantiate(b);
-	drop(b);
-	assert_false(share_memory(a, b));
-	launch(b, 0);
-	assert_false(share_memory(a, b));
-	device_catches_up();
-	launch(b, 0);
-	assert_true(share_memory(a, b));
-}
-
 TEST(a_graph_in_flight_is_not_bound)
 {
-	struct graph *a = make(0, 16 * MIB), *b;
-	uint64_t beside = fake_submit();
+	struct graph *a = make(0, 16 * MIB), *b = captured(1, 16 * MIB, true);
+	uint64_t beside = fake.submitted;
 
-	b = captured(1, 16 * MIB, false);
 	instantiate(b);
-	launch(b, 0); /* the work beside its capture is on its way */
+	launch(b, 0); /* work beside its capture is on memory that it has freed */
 	assert_false(share_memory(a, b));
 	fake.done = beside;
 	drop(b);
 	assert_false(share_memory(a, b)); /* judged: nothing was unmapped */
 	launch(b, 0);
 	assert_false(share_memory(a, b));
-	device_catches_up();
+	fake.done = fake.submitted;
 	launch(b, 0);
 	assert_true(share_memory(a, b));
 }
@@ -362,7 +340,7 @@ TEST(a_crossing_follows_the_lane_and_the_lane_follows_it)
 	launch(b, 0);
 	assert_int_equal(waits_of_all, 1);
 	assert_true(share_memory(a, b));
-	device_catches_up();
+	fake.done = fake.submitted;
 	launch(a, 2);
 	assert_false(share_memory(a, b));
 }
@@ -376,7 +354,7 @@ TEST(an_event_stands_behind_one_launch)
 	launch(make(2, 16 * MIB), 1);
 	a = make(1, 16 * MIB);
 	launch(a, 0);
-	device_catches_up();
+	fake.done = fake.submitted;
 	launch(leaving, 2);
 	fake.stuck = true;
 	launch(a, 0);
@@ -406,7 +384,7 @@ TEST(launched_into_a_capture_it_has_memory_of_its_own)
 
 	launch(b, 1);
 	launch(a, 1);
-	device_catches_up();
+	fake.done = fake.submitted;
 	parent = begin(2);
 	launch_begin(a, 2, &none);
 	assert_null(none.graph);
@@ -436,7 +414,7 @@ TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own)
 	}
 	gcp_share_captures_unseen(tracker);
 	assert_true(share_memory(a, b));
-	device_catches_up();
+	fake.done = fake.submitted;
 	cuda.streams[1] = (struct gcp_capture_state){.active = true, .id = 77};
 	launch_begin(a, 1, &now);
 	assert_null(now.graph);
@@ -541,7 +519,7 @@ TEST(idle_lanes_give_back_and_are_filled_again)
 
 	launch(a, 0);
 	assert_int_equal(gcp_share_trim(tracker, 0, 0), 0); /* it runs */
-	device_catches_up();
+	fake.done = fake.submitted;
 	assert_int_equal(gcp_share_trim(tracker, 0, 32 * MIB), 0); /* it is kept */
 	assert_int_equal(gcp_share_trim(tracker, 1, 0), 0);
 	assert_int_equal(gcp_share_trim(tracker, 0, 0), 32 * MIB);
@@ -579,7 +557,7 @@ TEST(without_memory_a_launch_fails_and_may_be_tried_again)
 	struct gcp_launch now = {.graph = NULL};
 
 	launch(a, 0);
-	device_catches_up();
+	fake.done = fake.submitted;
 	assert_true(gcp_share_trim(tracker, -1, 0) > 0);
 	fake.memory_limit = 8 * MIB;
 	assert_int_equal(gcp_launch_begin(tracker, a->exec, stream_handle(0), &now),
@@ -597,13 +575,13 @@ TEST(without_memory_to_leave_its_lane_a_graph_stays_as_it_is)
 
 	launch(a, 0);
 	launch(b, 0);
-	device_catches_up();
+	fake.done = fake.submitted;
 	fake.memory_limit = fake.memory_used + 8 * MIB;
 	changes = fake.unmaps + fake.maps;
 	for (int i = 0; i < 4; i++) {
 		launch(a, 1);
 		launch(b, 0);
-		device_catches_up();
+		fake.done = fake.submitted;
 		assert_int_equal(fake.unmaps + fake.maps, changes);
 		must_be_sound();
 	}
