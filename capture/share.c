@@ -52,7 +52,8 @@
 #include "share.h"
 
 /* Returns true if only one capture has had the graph pool, whose memory is mapped by
- * the library, in one heap. */
+ * the library, in one heap; and no thread allocates from it, which would get memory
+ * that eager work is still on. */
 static bool is_sealed(const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
@@ -60,8 +61,8 @@ static bool is_sealed(const struct gcp_graph_pool *graph_pool)
 
 	/* With several contexts no fence of one tells of the work in another. */
 	return !graph_pool->named && graph_pool->graphs == 1 && entry &&
-	       !SLIST_NEXT(entry, link) && gcp_pool_is_mapped(entry->pool) &&
-	       gcp_pool_is_only(entry->pool);
+	       graph_pool->held == 0 && !SLIST_NEXT(entry, link) &&
+	       gcp_pool_is_mapped(entry->pool) && gcp_pool_is_only(entry->pool);
 }
 
 /* A capture whose graph the program has had in its hands may go on anywhere. */
@@ -75,8 +76,8 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker,
 	if (!tracker->sharing || !graph || !capture->graph || capture->graph_taken ||
 	    capture->into_existing_graph || !is_sealed(graph))
 		return;
-	assert(!graph->shares && !graph->pool); /* it begins once */
-	assert(graph->captures == 0);           /* X3: nothing more comes */
+	assert(!graph->shares && !graph->pool);           /* it begins once */
+	assert(graph->captures == 0 && graph->held == 0); /* X3: nothing more comes */
 	graph->pool = SLIST_FIRST(&graph->heaps)->pool;
 	graph->heap = SLIST_FIRST(&graph->heaps)->heap;
 	track = gcp_track_create(tracker, graph->pool, true);

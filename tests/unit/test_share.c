@@ -324,6 +324,28 @@ TEST(a_graph_in_flight_is_not_bound)
 	assert_true(share_memory(a, b));
 }
 
+static bool capture_ends(void)
+{
+	pools->driver.graphs_look = NULL;
+	end(0);
+	return false;
+}
+
+/* It was on its way to that capture's memory. */
+TEST(an_allocation_that_a_capture_s_end_meets_gets_nothing_that_eager_work_is_on)
+{
+	gcp_addr addr;
+
+	graphs[0].graph = begin(0);
+	cuda.thread_mode = GCP_CAPTURE_RELAXED;
+	addr = capture_alloc(MIB);
+	(void)capture_alloc(MIB - 4096); /* keeps their handle out of the lane */
+	(void)submit_eagerly();
+	must_free(addr);
+	pools->driver.graphs_look = capture_ends;
+	assert_int_not_equal(capture_alloc(MIB), addr);
+}
+
 /* --- launches --- */
 
 /* While it runs its launches elsewhere are crossings: CUDA orders those of one
