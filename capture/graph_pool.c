@@ -50,6 +50,8 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 	struct gcp_graph_pool *pools[] = {capture->pool, capture->common};
 
 	assert(!capture->common || capture->common->shared); /* G10 */
+	/* Work that is not counted may be on what is freed (gcp_private_free). */
+	assert(gcp_tracker_capturing(tracker)); /* G3 */
 	for (int i = 0; i < 2; i++) {
 		struct gcp_graph_pool *graph_pool = pools[i];
 

@@ -64,12 +64,11 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 
 	assert(capture->number > 0);                     /* it is in the list */
 	assert(!graph || !capture->into_existing_graph); /* Y6 */
-	assert(!graph || !graph->is_exec);
 	if (graph)
 		gcp_holder_free(tracker, graph);
 	TAILQ_REMOVE(&tracker->captures, capture, link);
-	capturing_less(tracker);
 	gcp_graph_pool_detach_all(tracker, capture);
+	capturing_less(tracker);
 	gcp_share_capture_ends(tracker, capture, graph_pool);
 	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
