@@ -7,8 +7,7 @@ import sys
 with open(sys.argv[1], encoding="ascii") as file:
     lines = file.read().replace("\n\t", " ").splitlines()
 
-tables, names, defines = {"GCP_HOOKS_BY_WORDS": []}, set(), []
-
+tables, names, defines, known = {"GCP_HOOKS_BY_WORDS": []}, set(), [], []
 
 for line in lines:
     if line.startswith("table "):
@@ -18,6 +17,9 @@ for line in lines:
         rows = tables[line.split()[1]] = []
         if " in " in line:
             tables[line.split()[3]].append(line.split()[1] + "(X)")
+    elif line.startswith("cu") and " (" not in line:
+        base, _, latest = line.partition("_v")
+        known += [base] + [f"{base}_v{version}" for version in range(2, int(latest or 1) + 1)]
     elif line and not line.startswith("#"):
         head, parameters = line.split(" (")
         parameters = parameters.rstrip(")")
@@ -46,3 +48,4 @@ print("".join("#undef %s\n" % name for name in sorted(names)))
 for name, rows in tables.items():
     print("#define %s(X) \\\n\t%s\n" % (name, " \\\n\t".join(rows)))
 print("\n".join(defines))
+print('#define GCP_KNOWN_CALLS "\\n%s\\n"' % "\\n".join(known))

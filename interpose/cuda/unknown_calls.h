@@ -12,7 +12,7 @@
  * back when they are freed; freed memory is not reused, but is given back to the driver
  * when an allocation runs out of memory.
  *
- * Every other function that neither symbols.h hooks nor known_calls.list names may
+ * Every other function that neither symbols.h hooks nor symbols.list names may
  * submit work, or change the order of a capture: it gets a stub too, and while a
  * capture is under way a call of it counts as both.
  *
@@ -25,13 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The functions of the driver that give the device no work, up to CUDA 13.0, and those
- * of 13.1 that return the numbers of graphs: the names of known_calls.list and of
- * their older versions. A newline stands before each name and at the end. It is one
- * string, so that nothing has to be relocated at load. */
-extern const char gcp_known_calls[];
-
-/* Returns true if it is one of those, in a known version. */
+/* Returns true if it is one of the driver's functions that give the device no work, up
+ * to CUDA 13.0, or one of 13.1 that returns numbers of graphs, in a known version. */
 bool gcp_known_call(const char *name);
 
 /* Whether a function of the driver of that name needs a stub, if it has no hook. */

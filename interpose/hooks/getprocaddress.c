@@ -8,7 +8,7 @@
 #include "../cuda/call.h"
 #include "../cuda/unknown_calls.h"
 
-enum { KNOWN_CUDA = 13000 }; /* of which known_calls.list names the functions */
+enum { KNOWN_CUDA = 13000 }; /* of which symbols.list names the functions */
 
 /* Whether a program of that version of CUDA gets another function of the name than one
  * of KNOWN_CUDA. */
