@@ -12,11 +12,10 @@
 
 /* --- one value ----------------------------------------------------------------- */
 
-/* The index of `value` among words with | between, in any case of letters. */
-static int word_find(const char *words, const char *value)
+/* The first `length` letters of `value` among words with | between, in any case of
+ * letters: the index. */
+static int word_find_part(const char *words, const char *value, size_t length)
 {
-	size_t length = strlen(value);
-
 	for (int index = 0;; index++) {
 		size_t next = strcspn(words, "|");
 
@@ -26,6 +25,11 @@ static int word_find(const char *words, const char *value)
 			return -1;
 		words += next + 1;
 	}
+}
+
+static int word_find(const char *words, const char *value)
+{
+	return word_find_part(words, value, strlen(value));
 }
 
 /* 0: off, 1: on, -1: it is neither. */
@@ -149,6 +153,31 @@ static bool limit_parse(const struct gcp_option *option, const char *value,
 	return number_parse(option, value, ret_limit);
 }
 
+static bool set_parse(const struct gcp_option *option, const char *value,
+		      uint64_t *ret_bits)
+{
+	int all = word_find(option->values, "all");
+	uint64_t bits = 0;
+
+	if (switch_find(value) == 0) { /* off */
+		*ret_bits = 0;
+		return true;
+	}
+	for (;; value++) {
+		size_t length = strcspn(value, ",");
+		int word = word_find_part(option->values, value, length);
+
+		if (word < 0)
+			return false;
+		bits |= (UINT64_C(1) << word) - (word == all);
+		value += length;
+		if (!*value)
+			break;
+	}
+	*ret_bits = bits;
+	return true;
+}
+
 /* Reads the value of an option that is not text. Returns false if it is wrong. */
 static bool value_number(const struct gcp_option *option, const char *value,
 			 uint64_t *ret_number)
@@ -158,6 +187,8 @@ static bool value_number(const struct gcp_option *option, const char *value,
 	switch (option->type) {
 	case GCP_OPTION_LIMIT:
 		return limit_parse(option, value, ret_number);
+	case GCP_OPTION_SET:
+		return set_parse(option, value, ret_number);
 	case GCP_OPTION_CHOICE:
 		word = choice_find(option, value);
 		*ret_number = (uint64_t)word;

@@ -82,6 +82,8 @@ enum gcp_option_type {
 	GCP_OPTION_BYTES, /* K M G T: powers of 1024; 1.5G */
 	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */
 	GCP_OPTION_TEXT,
+	GCP_OPTION_SET, /* some of `values`, with commas between; a bit each. The last:
+			   all */
 };
 
 /* The texts lie in the row: pointers to them would have to be relocated at the start of
@@ -92,10 +94,10 @@ struct gcp_option {
 	enum gcp_option_type type;
 	size_t offset; /* of the field in struct gcp_options */
 	size_t size;   /* of the field, in bytes */
-	/* CHOICE: "pool|off"; COUNT, BYTES, LIMIT: "8M to 16G", with " by 1M" for
+	/* CHOICE, SET: "pool|off"; COUNT, BYTES, LIMIT: "8M to 16G", with " by 1M" for
 	 * multiples of that. People read it, too. */
-	char values[68];
-	char standard[8]; /* COUNT, BYTES, LIMIT: the default */
+	char values[28];
+	char standard[8]; /* COUNT, BYTES, LIMIT, SET: the default */
 	char on[8];       /* CHOICE: of these, what 1, yes, on and true mean */
 	bool of_host;     /* LIMIT: N% is of the host's memory, not a device's */
 	char nothing[12]; /* a word for 0 or "": "never", "stderr" */

@@ -20,8 +20,6 @@
 #define LIMIT "0 to 16T, N%, none"
 #define QUOTA "1 to 16T, N%, none"
 #define PATH  "a path"
-/* By the bits of GCP_DEBUG_. */
-#define DEBUG "off|poison|guard|poison,guard|leaks|poison,leaks|guard,leaks|all"
 
 enum { TEST_OPTIONS = 6 }; /* the last ones */
 
@@ -94,7 +92,7 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_DEBUG",
      "finds writes behind blocks (guard) and to freed ones (poison), and blocks that "
      "are never freed",
-     GCP_OPTION_CHOICE, FIELD(debug), .values = DEBUG},
+     NUMBER(SET, debug, "off", "poison|guard|leaks|all")},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
      SWITCH(strict)},
     /* For tests alone: not shown to users, and not promised. */
