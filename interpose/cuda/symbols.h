@@ -42,6 +42,7 @@ typedef CUresult gcp_recapture_callback(void *);
 #define GCP_RUNTIME_HOOKS(X, tag, version)                                             \
 	X(tag, version, cudaMalloc, (void **ret_ptr, size_t bytes), (ret_ptr, bytes))  \
 	X(tag, version, cudaFree, (void *ptr), (ptr))                                  \
+	X(tag, version, cudaSetDevice, (int device), (device))                         \
 	X(tag, version, cudaMallocAsync,                                               \
 	  (void **ret_ptr, size_t bytes, CUstream stream), (ret_ptr, bytes, stream))   \
 	X(tag, version, cudaMallocAsync_ptsz,                                          \
@@ -55,6 +56,7 @@ typedef CUresult gcp_recapture_callback(void *);
  * library, tells which cudart the caller belongs to. References without a version
  * are left alone: they belong to a static cudart that some library exports. */
 #define GCP_RUNTIMES(V)                                                                \
+	V(cudart11, libcudart.so.11.0)                                               \
 	V(cudart12, libcudart.so.12)                                                 \
 	V(cudart13, libcudart.so.13)
 

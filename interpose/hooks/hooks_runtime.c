@@ -5,11 +5,10 @@
  *
  * Only a sure thing is done here. A thread is sure after the real cudaMalloc, or one of
  * stream-ordered memory, has come through to the driver's hook once, for then the
- * current context is the one that cudart means; anything that changes a context ends
- * that, and so does the lack of one. From CUDA 12 on cudaSetDevice makes the context
- * current at once, and older ones have no short cut. All else (no context yet, NULL,
- * size 0, memory that is not ours, every error) goes to the real function, which comes
- * back through the driver's hooks, so that cudart's state and cudaGetLastError are as
+ * current context is the one that cudart means; cudaSetDevice and anything that changes
+ * a context end that, and so does the lack of one. All else (no context yet, NULL, size
+ * 0, memory that is not ours, every error) goes to the real function, which comes back
+ * through the driver's hooks, so that cudart's state and cudaGetLastError are as
  * without us.
  *
  * Some want to learn of every cudaFree. A library that wraps cudart's functions (MPICH)
@@ -30,7 +29,7 @@
 #include "../cuda/streams.h"
 
 /* cudaError_t of which no header is included here. */
-enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4 };
+enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4, GCP_CUDART_NO_SYMBOL = 500 };
 
 #define RUNTIME_INDEX(tag, version, name, parameters, arguments) RUNTIME_##name,
 enum { GCP_RUNTIME_HOOKS(RUNTIME_INDEX, , ) RUNTIME_FUNCTIONS };
@@ -39,7 +38,7 @@ struct gcp_runtime {
 	const char *version;
 	atomic_bool filled;
 	/* Each function, and what its code begins with while no library has patched it.
-	 * never equal: no short cut */
+	 * never equal: there is none, or no short cut */
 	struct gcp_code {
 		const void *at;
 		uint64_t bytes;
@@ -61,6 +60,7 @@ static void code_remember(const void *function, struct gcp_code *ret_code)
 	*ret_code = (struct gcp_code){function, gcp_code_jumps(bytes) ? ~bytes : bytes};
 }
 
+/* Stream-ordered memory is not there before CUDA 11.2. */
 static bool runtime_fill(struct gcp_code *code, const struct gcp_elf *elf)
 {
 #define RUNTIME_NAME(tag, version, name, parameters, arguments) #name,
@@ -68,9 +68,11 @@ static bool runtime_fill(struct gcp_code *code, const struct gcp_elf *elf)
 	for (int i = 0; i < RUNTIME_FUNCTIONS; i++) {
 		const void *function = gcp_elf_symbol(elf, names[i]);
 
-		if (!function)
+		code[i] = (struct gcp_code){&no_code, 1};
+		if (function)
+			code_remember(function, &code[i]);
+		else if (i <= RUNTIME_cudaSetDevice)
 			return false;
-		code_remember(function, &code[i]);
 	}
 	return true;
 }
@@ -148,6 +150,12 @@ GCP_SHORT runtime_fast_cudaFree(const struct gcp_runtime *runtime, void *ptr)
 	return gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
 }
 
+GCP_SHORT runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime, int device)
+{
+	(void)runtime, (void)device;
+	return -1;
+}
+
 /* --- the short cut of stream-ordered memory ------------------------------ */
 
 /* These take a lock of cudart's, which all threads share, in each call: 16 threads wait
@@ -182,15 +190,18 @@ static __attribute__((noinline)) int runtime_long(struct gcp_runtime *runtime,
 						  uint64_t c)
 {
 	bool allocates = function == RUNTIME_cudaMalloc;
+	bool sets = function == RUNTIME_cudaSetDevice;
 	int (*call)(uint64_t, uint64_t, uint64_t), result;
 
 	assert(function >= 0 && function < RUNTIME_FUNCTIONS);
 	if (!runtime_get(runtime))
 		return GCP_CUDART_UNLOADING;
+	if (runtime->code[function].at == &no_code)
+		return GCP_CUDART_NO_SYMBOL;
 	*(const void **)&call = runtime->code[function].at;
-	if (allocates)
+	if (allocates || sets)
 		gcp_thread.runtime_confirmed = 0;
-	gcp_thread.runtime_inside = function != RUNTIME_cudaFree;
+	gcp_thread.runtime_inside = !sets && function != RUNTIME_cudaFree;
 	result = call(a, b, c);
 	gcp_thread.runtime_inside = false;
 	gcp_thread.runtime_refused = 0;

@@ -62,11 +62,17 @@ SCENARIO(pairs_go_past_cudart)
 {
 	CUstream stream = warm_stream(CU_STREAM_NON_BLOCKING);
 	uint64_t before = runtime_calls();
+	void *p;
 
 	for (int i = 0; i < 100; i++)
 		freed_in(stream, allocated_in(stream, MIB));
 	must(runtime_calls() == before, "cudart is called");
 	must(real_calls() == 0, "CUDA's pool is used");
+	must(cudaSetDevice(0) == cudaSuccess, "cudaSetDevice");
+	before = runtime_calls();
+	p = allocated_in(stream, MIB);
+	must(runtime_calls() > before, "cudart learns nothing of its first call");
+	freed_in(stream, p);
 }
 
 SCENARIO(calls_that_cudart_has_to_refuse)
