@@ -11,19 +11,12 @@
 
 struct gcp_map *gcp_map_create(void)
 {
-	struct gcp_map *map = gcp_sparse_map(sizeof(*map));
-
-	if (map && !gcp_sparse_open(&map->all, sizeof(map->all))) {
-		munmap(map, sizeof(*map));
-		map = NULL;
-	}
-	return map;
+	return gcp_sparse_map(sizeof(struct gcp_map));
 }
 
 /* The leaf of *slot, made if it is not there; two writers of different pools may
  * meet here. */
-static struct gcp_map_leaf *leaf_at(struct gcp_map *map,
-				    struct gcp_map_leaf *_Atomic *slot)
+static struct gcp_map_leaf *leaf_at(struct gcp_map_leaf *_Atomic *slot)
 {
 	struct gcp_map_leaf *leaf = atomic_load_explicit(slot, memory_order_acquire);
 
@@ -37,9 +30,6 @@ static struct gcp_map_leaf *leaf_at(struct gcp_map *map,
 		munmap(fresh, sizeof(*fresh));
 		return leaf;
 	}
-	fresh->next = atomic_load(&map->all);
-	while (!atomic_compare_exchange_weak(&map->all, &fresh->next, fresh))
-		;
 	return fresh;
 }
 
@@ -56,8 +46,7 @@ int gcp_map_set(struct gcp_map *map, gcp_addr addr, void *block)
 {
 	if (!gcp_map_reaches(addr) || addr % GCP_UNIT != 0)
 		return -ERANGE;
-	struct gcp_map_leaf *leaf =
-	    leaf_at(map, &map->leaves[gcp_map_root_index(addr)]);
+	struct gcp_map_leaf *leaf = leaf_at(&map->leaves[gcp_map_root_index(addr)]);
 	if (!leaf)
 		return -ENOMEM;
 	/* Sequentially consistent: start_set looks whether gcp_map_clear has come by.

@@ -30,12 +30,10 @@ struct gcp_map_leaf {
 	void *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
 	_Atomic uint64_t starts[(1 << GCP_MAP_LEAF_BITS) / 64]; /* a bit for each */
 	_Atomic uint32_t count;                                 /* of those bits */
-	struct gcp_map_leaf *next; /* map->all; constant once found there */
 };
 
 struct gcp_map {
 	struct gcp_map_leaf *_Atomic leaves[1 << GCP_MAP_ROOT_BITS];
-	struct gcp_map_leaf *_Atomic all;
 };
 
 struct gcp_map *gcp_map_create(void);

@@ -21,14 +21,18 @@ static void timeline_destroy(struct gcp_timeline *timeline,
 	gcp_mutex_unlock(&timeline->pools->fence_lock);
 }
 
+/* Leaves are named in pages that were written alone. */
 static void map_destroy(struct gcp_map *map)
 {
-	struct gcp_map_leaf *leaf = atomic_load(&map->all), *next;
+	enum { SLOTS = GCP_PAGE / sizeof(map->leaves[0]) };
+	unsigned char written[sizeof(*map) / GCP_PAGE] = {0};
 
-	for (; leaf; leaf = next) {
-		next = leaf->next;
-		munmap(leaf, sizeof(*leaf));
-	}
+	(void)mincore(map, sizeof(*map), written);
+	for (size_t page = 0; page < sizeof(written); page++)
+		for (size_t i = 0; written[page] && i < SLOTS; i++)
+			if (map->leaves[page * SLOTS + i])
+				munmap(map->leaves[page * SLOTS + i],
+				       sizeof(struct gcp_map_leaf));
 	munmap(map, sizeof(*map));
 }
 
