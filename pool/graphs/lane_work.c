@@ -26,9 +26,7 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
 
 	if (!gcp_pool_pin_wait(pool))
 		return 0;
-	result = gcp_timeline_complete(&pool->timeline, moment);
-	if (result == -EBUSY)
-		result = gcp_pool_complete_by_free(pool, false);
+	result = gcp_pool_complete(pool, moment);
 	gcp_pool_unpin(pool);
 	return result;
 }

@@ -64,26 +64,17 @@ static uint64_t youngest_epoch(const struct gcp_block_list *list, uint64_t epoch
 }
 
 /* The youngest epoch that any free block still waits for, but for those that stay with
- * their graphs; a completed one: nothing waits. pool->lock is held. */
-static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
-				       const struct gcp_heap *own)
-{
-	struct gcp_heap *common = &pool->common;
-	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
-
-	gcp_assert_held(GCP_RANK_POOL);
-	/* What was freed in a graph's heap serves its own capture alone. */
-	if (own)
-		epoch = youngest_epoch(&own->pending, epoch);
-	epoch = youngest_epoch(&common->unmapping, epoch);
-	return youngest_epoch(&common->pending, epoch);
-}
-
-/* 0: nothing waits. */
+ * their graphs; 0: nothing waits. */
 static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 {
 	GCP_LOCKED(&pool->lock);
-	uint64_t epoch = youngest_awaited_epoch(pool, own);
+	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
+
+	/* What was freed in a graph's heap serves its own capture alone. */
+	if (own)
+		epoch = youngest_epoch(&own->pending, epoch);
+	epoch = youngest_epoch(&pool->common.unmapping, epoch);
+	epoch = youngest_epoch(&pool->common.pending, epoch);
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
 
@@ -422,7 +413,7 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 		purge.bytes = unheld - keep_bytes;
 		given = gcp_pool_purge(pool, &purge);
 	}
-	(void)gcp_vmm_unmap_completed(pool);
+	(void)gcp_vmm_release(pool, 0, false); /* what handles have left */
 	return given;
 }
 

@@ -295,22 +295,11 @@ int gcp_vmm_provide(struct gcp_request *request, gcp_taking *take, uint64_t *ret
 
 /* --- giving back -------------------------------------------------------------- */
 
-bool gcp_vmm_unmap_completed(struct gcp_pool *pool)
-{
-	gcp_mutex_lock(&pool->pools->vmm_lock);
-	unmapping_finish(pool);
-	gcp_mutex_lock(&pool->lock);
-	bool all = TAILQ_EMPTY(&pool->common.unmapping);
-	gcp_mutex_unlock(&pool->lock);
-	gcp_mutex_unlock(&pool->pools->vmm_lock);
-	return all;
-}
-
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
 
-	if (!pool->vmm || bytes == 0)
+	if (!pool->vmm)
 		return 0;
 	GCP_LOCKED(&pool->pools->vmm_lock);
 	unmapping_finish(pool);

@@ -22,11 +22,10 @@ typedef bool gcp_taking(struct gcp_request *request, bool hit);
  * addresses and, where those do not do, new memory (*ret_new: bytes). 0 without a
  * block: there is room already. GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
 int gcp_vmm_provide(struct gcp_request *request, gcp_taking *take, uint64_t *ret_new);
-/* Unmaps addresses that handles have left, where their work is completed: they may be
- * all that holds memory of a graph that has ended. Returns true if none is left. */
-bool gcp_vmm_unmap_completed(struct gcp_pool *pool);
 /* Gives unused handles back whose epochs are completed, until `bytes` are given
- * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
+ * back; returns the bytes. exact: no more than `bytes`, though handles be larger.
+ * Unmaps addresses that handles have left, where their work is completed, first: they
+ * may be all that holds memory of a graph that has ended. */
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
 /* Gives back what pool->orphans has. vmm_lock is held. */
 void gcp_vmm_release_orphans(struct gcp_pool *pool);
