@@ -231,17 +231,6 @@ static bool loaded_is_ready(const struct gcp_cache *cache,
 	       gcp_epoch_ready(cache->pool, magazine->loaded.first->epoch);
 }
 
-/* What others left for this class, if it is older. cache->own is held. */
-static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			    uint32_t size_class)
-{
-	struct gcp_chain *loaded = &magazine->loaded;
-	int64_t had = gcp_chain_bytes(loaded);
-
-	if (gcp_depot_exchange(cache->pool, size_class, loaded))
-		gcp_cache_held_add(cache, gcp_chain_bytes(loaded) - had);
-}
-
 void gcp_cache_leave(struct gcp_cache *cache)
 {
 	int64_t net = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
@@ -293,8 +282,13 @@ bool gcp_cache_take(struct gcp_cache *cache, struct gcp_request *request)
 		magazine->seen = UINT32_MAX;
 		if (!magazine->loaded.first)
 			load_previous(magazine);
-		if (!loaded_is_ready(cache, magazine))
-			loaded_exchange(cache, magazine, request->size_class);
+		int64_t had = gcp_chain_bytes(&magazine->loaded);
+		/* What others left for this class, if it is older. */
+		if (!loaded_is_ready(cache, magazine) &&
+		    gcp_depot_exchange(cache->pool, request->size_class,
+				       &magazine->loaded))
+			gcp_cache_held_add(cache,
+					   gcp_chain_bytes(&magazine->loaded) - had);
 	}
 	block = loaded_is_ready(cache, magazine) ? magazine->loaded.first : NULL;
 	if (block)

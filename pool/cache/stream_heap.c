@@ -153,20 +153,10 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 	return best.first ? span_take(heap, &best, request) : NULL;
 }
 
-/* A block of the open epoch does not wait for it any more. Parts of it may have been
- * freed into older ones: what was added up never goes below zero. */
-static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
-{
-	int64_t size = (int64_t)block->size;
-
-	if (block->epoch == GCP_LOAD(pool->timeline.open) &&
-	    gcp_timeline_filled(&pool->timeline) >= size)
-		(void)gcp_timeline_fill(pool, -size, 0);
-}
-
 struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 					 const struct gcp_request *request)
 {
+	struct gcp_pool *pool = heap->pool;
 	struct gcp_block *block;
 
 	gcp_assert_held(GCP_RANK_POOL);
@@ -175,7 +165,12 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 	block = pending_take(heap, request);
 	if (!block)
 		return NULL;
-	epoch_drain(heap->pool, block);
+	/* A block of the open epoch does not wait for it any more. Parts of it may have
+	 * been freed into older ones: what was added up never goes below zero. */
+	int64_t size = (int64_t)block->size;
+	if (block->epoch == GCP_LOAD(pool->timeline.open) &&
+	    gcp_timeline_filled(&pool->timeline) >= size)
+		(void)gcp_timeline_fill(pool, -size, 0);
 	block->stream = 0;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	return block;

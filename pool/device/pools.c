@@ -272,26 +272,19 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 	}
 }
 
-/* Puts `ctx` behind the pool's barriers. */
-static void pool_joined(struct gcp_pool *pool, void *ctx,
-			int (*order)(void *ctx, void *fence))
-{
-	/* Fences of a context that may be ending must not be touched. Most calls that
-	 * leave it alive are over in a moment: worth a short wait, but no more, for
-	 * its work may wait for this context's. If it stays, gcp_timeline_reattach
-	 * follows. */
-	if (!gcp_timeline_is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
-		return;
-	if (gcp_timeline_join(pool, ctx, order) != 0)
-		(void)gcp_pool_complete_by_free(pool, false); /* an error shows again */
-	gcp_pool_unpin(pool);
-}
-
+/* Fences of a context that may be ending must not be touched. Most calls that leave it
+ * alive are over in a moment: worth a short wait, but no more, for its work may wait
+ * for this context's. If it stays, gcp_timeline_reattach follows. */
 void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 			      int (*order)(void *ctx, void *fence))
 {
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		pool_joined(pool, ctx, order);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!gcp_timeline_is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
+			continue;
+		if (gcp_timeline_join(pool, ctx, order) != 0) /* an error shows again */
+			(void)gcp_pool_complete_by_free(pool, false);
+		gcp_pool_unpin(pool);
+	}
 }
 
 /* --- captures ------------------------------------------------------------- */

@@ -55,16 +55,10 @@ struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *bl
 	return block;
 }
 
-/* Whether the block is not cut for a request: a head would not fit, or less than a
- * chunk would be left over, which plain CUDA leaves, too. A block that begins its
- * segment can be opened by other processes with CUDA's own handle. */
-static bool is_left_whole(const struct gcp_block *block, uint64_t size)
-{
-	return block->size < size + GCP_PAGE ||
-	       (size >= GCP_WHOLE_LEAST && block->size - size < GCP_CHUNK);
-}
-
-/* Without memory for a descriptor the block stays whole: larger, never wrong. */
+/* A block that begins its segment, which other processes can open with CUDA's own
+ * handle, is not cut if a head would not fit, or less than a chunk would be left over,
+ * which plain CUDA leaves, too. Without memory for a descriptor a block stays whole:
+ * larger, never wrong. */
 struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 				 struct gcp_block **ret_rest)
 {
@@ -74,7 +68,9 @@ struct gcp_block *gcp_block_trim(struct gcp_block *block, uint64_t size,
 	if (block->size == size)
 		return block;
 	if (gcp_block_begins_segment(block) &&
-	    (is_left_whole(block, size) || !gcp_block_make_head(block)))
+	    (block->size < size + GCP_PAGE ||
+	     (size >= GCP_WHOLE_LEAST && block->size - size < GCP_CHUNK) ||
+	     !gcp_block_make_head(block)))
 		return block;
 	if (block->size > size)
 		part = gcp_block_cut(block, size);

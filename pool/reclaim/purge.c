@@ -69,14 +69,6 @@ static bool is_behind_barrier(struct gcp_pool *pool)
 	return false;
 }
 
-/* Asks the device. */
-static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge)
-{
-	return !purge->gently ||
-	       (pool->pools->driver.mem_release && !is_behind_graph(pool) &&
-		(purge->behind_barriers || !is_behind_barrier(pool)));
-}
-
 bool gcp_release_prepare(struct gcp_pool *pool)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
@@ -92,7 +84,9 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	uint64_t taken = 0;
 
 	gcp_caches_flush(pool);
-	bool segments = segments_may_go(pool, purge);
+	bool segments = !purge->gently ||
+			(pool->pools->driver.mem_release && !is_behind_graph(pool) &&
+			 (purge->behind_barriers || !is_behind_barrier(pool)));
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	segments = segments && gcp_heap_unlink_unused(&pool->common, purge, NULL) > 0;

@@ -61,31 +61,22 @@ static uint64_t unused_around(const struct gcp_block *block)
 }
 
 /* Does not go through the blocks in use: programs ask in each of their steps. */
-static uint64_t pool_reclaimable(struct gcp_pool *pool)
-{
-	struct gcp_heap *heap = &pool->common;
-	const struct gcp_block *block;
-	uint64_t bytes;
-
-	gcp_caches_flush(pool);
-	gcp_mutex_lock(&pool->lock);
-	gcp_heap_advance(heap);
-	bytes = heap->unused_bytes;
-	TAILQ_FOREACH (block, &heap->pending, link)
-		bytes += unused_around(block);
-	gcp_mutex_unlock(&pool->lock);
-	return bytes;
-}
-
 uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 {
+	const struct gcp_block *block;
 	uint64_t bytes = 0;
 
 	/* What a context had that may be gone is the driver's again. */
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device >= 0 && pool->device != device) || !gcp_pool_pin(pool))
 			continue;
-		bytes += pool_reclaimable(pool);
+		gcp_caches_flush(pool);
+		gcp_mutex_lock(&pool->lock);
+		gcp_heap_advance(&pool->common);
+		bytes += pool->common.unused_bytes;
+		TAILQ_FOREACH (block, &pool->common.pending, link)
+			bytes += unused_around(block);
+		gcp_mutex_unlock(&pool->lock);
 		gcp_pool_unpin(pool);
 	}
 	return bytes;

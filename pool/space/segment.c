@@ -91,32 +91,24 @@ static bool block_drop(struct gcp_heap *heap, struct gcp_block *block)
 	return true;
 }
 
-/* A block that filled its segment was freed by code which does not pass through here.
- */
-static void segment_drop(struct gcp_segment *segment)
-{
-	struct gcp_pool *pool = segment->pool;
-	struct gcp_block *block = segment->first;
-
-	if (!gcp_block_is_segment(block) ||
-	    atomic_load(&segment->heap) != &pool->common ||
-	    !block_drop(&pool->common, block))
-		return;
-	gcp_segment_unlink(&pool->common, segment);
-	gcp_block_release(block);
-	gcp_descriptor_free(&pool->segment_descriptors, segment);
-}
-
-/* The driver has given out addresses that are still in the books. */
+/* The driver has given out addresses that are still in the books: a block that filled
+ * its segment was freed by code which does not pass through here. */
 static void segments_drop(struct gcp_pool *pool, gcp_addr addr, uint64_t size)
 {
 	struct gcp_segment key = {.addr = addr + size}, *segment, *lower;
 
 	segment = gcp_segments_below(&pool->segments, &key);
 	for (; segment && segment->addr + segment->size > addr; segment = lower) {
+		struct gcp_block *block = segment->first;
+
 		lower = gcp_segments_below(&pool->segments, segment);
-		if (!segment->chunks)
-			segment_drop(segment);
+		if (segment->chunks || !gcp_block_is_segment(block) ||
+		    atomic_load(&segment->heap) != &pool->common ||
+		    !block_drop(&pool->common, block))
+			continue;
+		gcp_segment_unlink(&pool->common, segment);
+		gcp_block_release(block);
+		gcp_descriptor_free(&pool->segment_descriptors, segment);
 	}
 }
 

@@ -60,16 +60,6 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	return result;
 }
 
-static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)
-{
-	struct gcp_segment *segment = hole->segment;
-
-	gcp_hole_remove(heap, hole);
-	gcp_block_release(hole);
-	gcp_segment_unlink(heap, segment);
-	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
-}
-
 static void unmapping_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_block *older = TAILQ_LAST(&heap->unmapping, gcp_block_list);
@@ -400,15 +390,21 @@ int gcp_space_plan(struct gcp_heap *heap, uint64_t bytes, struct gcp_move *move,
 
 void gcp_space_free(struct gcp_block *block, bool unmapped)
 {
-	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+	struct gcp_segment *segment = block->segment;
+	struct gcp_heap *heap = atomic_load(&segment->heap);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!unmapped) {
 		unmapping_insert(heap, block);
 		return;
 	}
 	block = hole_insert(heap, block);
-	if (gcp_block_is_segment(block))
-		range_detach(heap, block);
+	if (!gcp_block_is_segment(block))
+		return;
+	gcp_hole_remove(heap, block);
+	gcp_block_release(block);
+	gcp_segment_unlink(heap, segment);
+	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
 }
 
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped)
