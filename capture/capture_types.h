@@ -252,20 +252,19 @@ struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *hand
 /* The graph that it is embedded in, however deep; or itself. */
 struct gcp_holder *gcp_holder_root(struct gcp_holder *holder);
 
+uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
+/* A reference was released: with the last one the memory is given up, by the next
+ * gcp_tracker_collect. */
+void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
+				 struct gcp_graph_pool *graph_pool);
+
 /* --- graph_memory.c; tracker->lock is held ------------------------------------ */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap);
-void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
-uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
-
-/* A reference was released: with the last one the memory is given up, by the next
- * gcp_tracker_collect. */
-void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
-				 struct gcp_graph_pool *graph_pool);
 
 /* --- holders.c; tracker->lock is held ----------------------------------------- */
 
@@ -280,6 +279,7 @@ void gcp_holder_handle_is_new(struct gcp_tracker *tracker, const void *handle,
 			      bool is_exec);
 /* --- graph_pool.c; tracker->lock is held -------------------------------------- */
 
+void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
 /* The one that is the calling thread's default, or NULL. */

@@ -54,30 +54,10 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	return 0;
 }
 
-void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_heap *entry;
-
-	assert((reuse <= GCP_REUSE_SEALED) == (graph_pool->captures == 0)); /* G10 */
-	assert(reuse != GCP_REUSE_NOW || graph_pool->captures == 1);        /* G4 */
-	graph_pool->reuse = reuse;
-	graph_pool->group += reuse <= GCP_REUSE_SEALED;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_set_reuse(entry->heap, reuse, graph_pool->group);
-}
-
 bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
-}
-
-uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	return graph_pool->captures + graph_pool->graphs + graph_pool->held +
-	       graph_pool->kept;
 }
 
 /* The memory goes to the common heaps, behind a fence; blocks that the program
@@ -120,23 +100,6 @@ static void pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_p
 }
 
 /* --- without references -------------------------------------------------------- */
-
-/* Also if it waits already, and was used meanwhile. */
-void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
-				 struct gcp_graph_pool *graph_pool)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	if (gcp_graph_pool_references(graph_pool) > 0)
-		return;
-	assert(!graph_pool->kept); /* Y1: a reference by itself */
-	if (graph_pool->away || graph_pool->unseen)
-		graph_pool->awaits = tracker->driver.launches_latest();
-	if (graph_pool->waits)
-		return;
-	graph_pool->waits = true;
-	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
-	atomic_fetch_add(&tracker->counts.waiting, 1);
-}
 
 /* A call that launches it may not have returned; or a launch, in another context or not
  * seen, may not be done. */

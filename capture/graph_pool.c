@@ -24,6 +24,19 @@ static __thread struct {
 
 /* --- references --------------------------------------------------------------- */
 
+void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_graph_heap *entry;
+
+	assert((reuse <= GCP_REUSE_SEALED) == (graph_pool->captures == 0)); /* G10 */
+	assert(reuse != GCP_REUSE_NOW || graph_pool->captures == 1);        /* G4 */
+	graph_pool->reuse = reuse;
+	graph_pool->group += reuse <= GCP_REUSE_SEALED;
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_set_reuse(entry->heap, reuse, graph_pool->group);
+}
+
 void gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			 struct gcp_capture *capture)
 {

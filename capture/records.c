@@ -114,3 +114,29 @@ struct gcp_holder *gcp_holder_root(struct gcp_holder *holder)
 		holder = holder->parent;
 	return holder;
 }
+
+/* --- references of graph pools --------------------------------------------------- */
+
+uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	return graph_pool->captures + graph_pool->graphs + graph_pool->held +
+	       graph_pool->kept;
+}
+
+/* Also if it waits already, and was used meanwhile. */
+void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
+				 struct gcp_graph_pool *graph_pool)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	if (gcp_graph_pool_references(graph_pool) > 0)
+		return;
+	assert(!graph_pool->kept); /* Y1: a reference by itself */
+	if (graph_pool->away || graph_pool->unseen)
+		graph_pool->awaits = tracker->driver.launches_latest();
+	if (graph_pool->waits)
+		return;
+	graph_pool->waits = true;
+	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
+	atomic_fetch_add(&tracker->counts.waiting, 1);
+}

@@ -33,7 +33,7 @@ static struct async_device {
 	CUmemoryPool standard;  /* constant once known */
 	uint64_t reserved_high; /* since the program reset it; lock */
 } devices[DEVICES_MAX];
-/* Held over calls of the driver: see cancel.h. What the driver says of a device's pools
+/* Held over calls of the driver: see lock.h. What the driver says of a device's pools
  * and what is noted of it are one step, or a set of another thread is missed. */
 static struct gcp_mutex devices_lock = GCP_MUTEX(GCP_RANK_ASYNC_POOLS);
 

@@ -34,7 +34,7 @@ static struct {
 	uint64_t chunks_max;
 	uint32_t frames;
 	_Atomic bool over;     /* nothing more is written */
-	struct gcp_mutex lock; /* the file is opened under it: cancel.h */
+	struct gcp_mutex lock; /* the file is opened under it: lock.h */
 	uint64_t chunks;       /* lock */
 	bool full;             /* lock: it cannot grow any more */
 	struct area areas[GCP_TRACE_CONTENTS];

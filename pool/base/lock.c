@@ -1,17 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lock.c - mutexes, and the slow halves of lock.h: waiting, and the remote lock.
+ * lock.c - mutexes, and the slow halves of lock.h: waiting, and the remote lock. The
+ * end of a thread by pthread_cancel is deferred with any lock held, or none.
  */
 #include "lock.h"
 
 #include <sched.h>
 #include <setjmp.h>
+#include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
 
 __thread uint64_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
 static __thread jmp_buf *gives_up __attribute__((tls_model("initial-exec")));
+
+/* --- the end of a thread ------------------------------------------------------- */
+
+/* How often it is deferred, and the state before that. */
+static __thread int deferred __attribute__((tls_model("initial-exec")));
+static __thread int before __attribute__((tls_model("initial-exec")));
+
+int gcp_cancel_defer(void)
+{
+	if (deferred++ == 0)
+		(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+void gcp_cancel_restore(const int *state __attribute__((unused)))
+{
+	if (--deferred == 0)
+		(void)pthread_setcancelstate(before, NULL);
+}
+
+/* --- mutexes ---------------------------------------------------------------- */
 
 /* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
@@ -55,6 +78,16 @@ void gcp_mutex_unlock(struct gcp_mutex *mutex)
 }
 
 /* --- waiting -------------------------------------------------------------- */
+
+/* The system call itself: nanosleep of libc is a cancellation point. */
+void gcp_sleep(uint64_t ns)
+{
+	const struct timespec interval = {.tv_sec = (time_t)(ns / 1000000000),
+					  .tv_nsec = (long)(ns % 1000000000)};
+	GCP_KEEP_ERRNO;
+
+	(void)syscall(SYS_nanosleep, &interval, NULL);
+}
 
 /* The thread that is waited for needs some ten instructions more; if it is not done
  * within a moment it was descheduled, and sleeping lets it run whatever the priorities

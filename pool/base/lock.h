@@ -32,20 +32,47 @@
  * thread finds out, or a later one behind a filter of system calls, all owners execute
  * a barrier from now on, and that thread waits once for what they have begun.
  *
- * A mutex that is held over calls of the driver defers the end of its holder
- * (cancel.h).
+ * A mutex that is held over calls of the driver defers the end of its holder.
  */
 #ifndef GCP_POOL_LOCK_H
 #define GCP_POOL_LOCK_H
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-
-#include "cancel.h"
+#include <stdint.h>
 
 enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
+
+/* --- the end of a thread ----------------------------------------------------------
+ *
+ * No thread ends by pthread_cancel inside the library while it holds what others need:
+ * a lock, a waiter's place at a fence, a pin. The library itself sleeps with gcp_sleep.
+ * Calls of the driver, of files and the like may be cancellation points: where they are
+ * made under a lock the end is deferred. */
+
+/* Puts errno back at the end of the block. */
+#define GCP_KEEP_ERRNO                                                                 \
+	int kept_errno __attribute__((cleanup(gcp_errno_restore), unused)) = errno
+static inline void gcp_errno_restore(const int *kept)
+{
+	errno = *kept;
+}
+
+/* Until gcp_cancel_restore, which gets what the first one gave, a cancellation of the
+ * calling thread stays pending. They nest, and the inner ones cost nothing; errno
+ * stays. */
+int gcp_cancel_defer(void);
+void gcp_cancel_restore(const int *state);
+/* From here to the end of the block. */
+#define GCP_CANCEL_LATER                                                               \
+	int cancel __attribute__((cleanup(gcp_cancel_restore))) = gcp_cancel_defer()
+
+/* Sleeps for `ns` nanoseconds, less if a signal comes. No cancellation point; errno
+ * stays. */
+void gcp_sleep(uint64_t ns);
 
 /* --- ranks ---------------------------------------------------------------------- */
 
@@ -83,7 +110,7 @@ enum gcp_rank {
 static_assert(GCP_RANKS <= 64, "a bit of the mask for each");
 
 /* Those that may be held over calls of the driver, of files and the like. Some of these
- * calls are cancellation points, so the end of the holder is deferred (cancel.h). */
+ * calls are cancellation points, so the end of the holder is deferred. */
 #define GCP_RANK_BIT(rank) (1ull << GCP_RANK_##rank)
 #define GCP_RANKS_OVER_CALLS                                                           \
 	(GCP_RANK_BIT(SLEEP) | GCP_RANK_BIT(ASIDE) | GCP_RANK_BIT(SERVER) |            \

@@ -201,3 +201,18 @@ void gcp_heap_advance(struct gcp_heap *heap)
 		gcp_heap_put(heap, block);
 	}
 }
+
+void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	struct gcp_block *block;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	TAILQ_CONCAT(list, &heap->deferred, link);
+	gcp_pending_take_all(heap, list);
+	while ((block = gcp_tree_lowest_fit(&heap->free, GCP_UNIT))) {
+		gcp_tree_remove(heap, block);
+		gcp_block_set_state(block, GCP_BLOCK_PENDING);
+		gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+		TAILQ_INSERT_TAIL(list, block, link);
+	}
+}
