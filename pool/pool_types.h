@@ -215,7 +215,6 @@ TAILQ_HEAD(gcp_segment_list, gcp_segment);
 
 /* Which segments that hold no block go back to the driver. */
 struct gcp_purge {
-	bool completed_only; /* only those whose epochs are completed; of these */
 	bool gently; /* only those that go back without a wait for the device, */
 	bool behind_barriers; /* or for no more than what barriers wait for */
 	uint64_t bytes;       /* until so many are taken, */

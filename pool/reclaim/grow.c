@@ -13,23 +13,17 @@
  * more is left over at the peak, and of many small ones more altogether. */
 enum { SHARED_PART = 14 };
 
-static uint64_t shared_bytes(const struct gcp_pool *pool)
-{
-	uint64_t bytes = atomic_load(&pool->reserved_hint) / SHARED_PART;
-
-	if (bytes > GCP_SHARED_MOST)
-		bytes = GCP_SHARED_MOST;
-	if (bytes > pool->cache_limit)
-		bytes = pool->cache_limit;
-	return gcp_round_up(bytes, GCP_CHUNK);
-}
-
 /* How much to ask the driver for. */
 static uint64_t segment_bytes(const struct gcp_heap *heap, uint64_t size)
 {
-	uint64_t shared = shared_bytes(heap->pool);
+	uint64_t shared = atomic_load(&heap->pool->reserved_hint) / SHARED_PART;
 
 	gcp_assert_held(GCP_RANK_POOL);
+	if (shared > GCP_SHARED_MOST)
+		shared = GCP_SHARED_MOST;
+	if (shared > heap->pool->cache_limit)
+		shared = heap->pool->cache_limit;
+	shared = gcp_round_up(shared, GCP_CHUNK);
 	if (size < GCP_CHUNK / (heap->private ? 2 : 64))
 		return GCP_CHUNK;
 	/* Most graphs have little: their first segment is as small as it can be, and
@@ -74,7 +68,7 @@ static int take_segment(struct gcp_request *request, uint64_t bytes,
  * capture only memory that is mapped, which takes no stream of the library. */
 static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 {
-	struct gcp_purge purge = {.completed_only = true, .gently = true};
+	struct gcp_purge purge = {.gently = true};
 
 	gcp_mutex_lock(&pool->lock);
 	const struct gcp_gauge *active = &pool->stats.active_bytes;

@@ -72,8 +72,7 @@ static uint64_t bytes_beyond_limit(struct gcp_pool *pool)
 /* One step of the above. An error is the device's, and nothing is done. */
 static int maintain(struct gcp_pool *pool, bool gently)
 {
-	struct gcp_purge purge = {
-	    .completed_only = true, .gently = gently, .exact = true};
+	struct gcp_purge purge = {.gently = gently, .exact = true};
 	uint64_t now = pool->pools->driver.clock_ns();
 	bool limit = limit_now(pool) != GCP_LIMIT_NONE;
 	bool turn = !gcp_timeline_is_held(&pool->timeline) &&
@@ -100,7 +99,7 @@ static int maintain(struct gcp_pool *pool, bool gently)
 static void keep_up(struct gcp_pool *pool, bool held)
 {
 	const struct gcp_stats *stats = &pool->stats;
-	struct gcp_purge purge = {.completed_only = true, .gently = !held};
+	struct gcp_purge purge = {.gently = !held};
 	struct gcp_search search = {0};
 
 	do {

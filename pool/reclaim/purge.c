@@ -7,11 +7,11 @@
  * before the driver gets it, so an address that the driver hands out again elsewhere is
  * never still in our map.
  *
- * The driver's free waits for all work of its context, so a segment whose epochs are
- * pending may be given back too: it then costs what cudaFree costs. What is completed
- * can go back without a wait (`gently`), unless the driver has no free but that one, or
- * a barrier is pending: it holds back all that is submitted to the context, and so what
- * gives memory back in the order of a stream. The driver may also refuse that stream,
+ * Only what is completed goes. The driver's free waits for all work of its context, and
+ * costs what cudaFree costs. Without a wait memory can go back (`gently`) unless the
+ * driver has no free but that one, or a barrier is pending: it holds back all that is
+ * submitted to the context, and so what gives memory back in the order of a stream. The
+ * driver may also refuse that stream,
  * for want of memory. A segment that cannot go stays. So that it can when memory is
  * out, the stream is made before a pool takes much memory, and not in a program that
  * never does: a stream more may change which streams of the program run side by side.

@@ -109,7 +109,6 @@ static void give_completed(struct gcp_pool *pool, struct step *step)
 {
 	const struct gcp_purge purge = {
 	    .bytes = UINT64_MAX,
-	    .completed_only = true,
 	    .gently = pool->pools->driver.mem_release != NULL,
 	    .behind_barriers = step->behind_barriers,
 	};
@@ -397,7 +396,7 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 /* Where the program has waited for its work the latest frees are completed. */
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
 {
-	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
+	struct gcp_purge purge = {.gently = !may_wait};
 	uint64_t epoch, unheld, given = 0;
 
 	gcp_caches_flush(pool);

@@ -182,45 +182,30 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 	gcp_space_change(heap, segment, -(int64_t)segment->mapped);
 }
 
-/* Onto `list`; its one block is free. */
-static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
-			   struct gcp_segment_list *list)
-{
-	struct gcp_block *block = segment->first;
-
-	gcp_tree_remove(heap, block);
-	gcp_block_release(block);
-	gcp_segment_unlink(heap, segment);
-	TAILQ_INSERT_TAIL(list, segment, link);
-	heap->pool->giving++;
-}
-
-/* So much is missing. */
-static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *segment,
-		       uint64_t taken)
-{
-	if (segment->chunks || !gcp_block_is_free(segment->first) ||
-	    (purge->completed_only &&
-	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
-		return false;
-	return purge->exact ? taken + segment->size <= purge->bytes
-			    : taken < purge->bytes;
-}
-
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
 				struct gcp_segment_list *list)
 {
+	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments), *next;
-	uint64_t taken = 0;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	for (; segment; segment = next) {
+		struct gcp_block *block = segment->first;
+
 		next = TAILQ_NEXT(segment, link);
-		if (!purge_fits(purge, segment, taken))
+		if (segment->chunks || !gcp_block_is_free(block) ||
+		    block->epoch > completed || taken >= purge->bytes ||
+		    (purge->exact && taken + segment->size > purge->bytes))
 			continue;
+		assert(gcp_block_is_segment(block)); /* B10 */
 		taken += segment->size;
-		if (list)
-			segment_detach(heap, segment, list);
+		if (!list)
+			continue;
+		gcp_tree_remove(heap, block);
+		gcp_block_release(block);
+		gcp_segment_unlink(heap, segment);
+		TAILQ_INSERT_TAIL(list, segment, link);
+		heap->pool->giving++;
 	}
 	return taken;
 }
