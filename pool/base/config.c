@@ -32,11 +32,12 @@ void gcp_config_default(struct gcp_config *config)
 	};
 }
 
-static void classes_compute(struct gcp_classes *classes,
-			    const struct gcp_config *config)
+int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config)
 {
-	uint64_t size = config->class_min;
+	uint64_t size = config->class_min, units;
+	uint32_t class = 0;
 
+	classes->count = 0;
 	while (size < config->class_max && classes->count < GCP_CLASSES_MAX - 1) {
 		uint64_t power = 1ull << (63 - __builtin_clzll(size));
 		uint64_t step = power / config->class_steps;
@@ -47,15 +48,6 @@ static void classes_compute(struct gcp_classes *classes,
 		size = gcp_round_up(size + step, GCP_UNIT);
 	}
 	classes->sizes[classes->count++] = config->class_max;
-}
-
-int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config)
-{
-	uint32_t class = 0;
-	uint64_t units;
-
-	classes->count = 0;
-	classes_compute(classes, config);
 	classes->largest = classes->sizes[classes->count - 1];
 	units = classes->largest / GCP_UNIT;
 	classes->of_units = malloc((units + 1) * sizeof(classes->of_units[0]));

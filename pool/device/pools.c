@@ -93,16 +93,6 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	return pool;
 }
 
-/* A pool of a context that is gone, on the same device: its totals go on. */
-static struct gcp_pool *pool_revive(struct gcp_pools *pools, int device)
-{
-	struct gcp_pool *pool = atomic_load(&pools->first);
-
-	while (pool && (pool->live || pool->device != device))
-		pool = atomic_load(&pool->next);
-	return pool;
-}
-
 static uint64_t device_bytes(const struct gcp_pools *pools, int device)
 {
 	uint64_t (*ask)(int device) = pools->driver.device_memory;
@@ -113,9 +103,12 @@ static uint64_t device_bytes(const struct gcp_pools *pools, int device)
 static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		     struct gcp_pool **ret_pool)
 {
-	struct gcp_pool *pool = pool_revive(pools, device);
-	bool fresh = !pool;
+	struct gcp_pool *pool = atomic_load(&pools->first);
 
+	/* One of a context that is gone, on the same device: its totals go on. */
+	while (pool && (pool->live || pool->device != device))
+		pool = atomic_load(&pool->next);
+	bool fresh = !pool;
 	if (fresh)
 		pool = pool_create(pools);
 	if (!pool)

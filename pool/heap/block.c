@@ -127,27 +127,21 @@ uint64_t gcp_block_unused(const struct gcp_block *block)
 	return gcp_block_is_segment(block) ? block->size : 0;
 }
 
-/* `block` has the memory of `other`, too. */
-static void block_absorb(struct gcp_block *block, const struct gcp_block *other)
-{
-	block->size += other->size;
-	if (block->epoch < other->epoch)
-		block->epoch = other->epoch;
-	if (block->group < other->group)
-		block->group = other->group;
-	assert(block->epoch >= other->epoch && block->group >= other->group); /* E4 */
-	block->apart |= other->apart;
-	if (block->stream != other->stream)
-		block->stream = 0;
-}
-
 void gcp_block_coalesce_upper(struct gcp_block *lower)
 {
 	struct gcp_block *upper = lower->upper;
 
 	assert(lower->addr + lower->size == upper->addr &&
 	       upper->lower == lower); /* B3 */
-	block_absorb(lower, upper);
+	lower->size += upper->size;
+	if (lower->epoch < upper->epoch)
+		lower->epoch = upper->epoch;
+	if (lower->group < upper->group)
+		lower->group = upper->group;
+	assert(lower->epoch >= upper->epoch && lower->group >= upper->group); /* E4 */
+	lower->apart |= upper->apart;
+	if (lower->stream != upper->stream)
+		lower->stream = 0;
 	lower->upper = upper->upper;
 	if (upper->upper)
 		upper->upper->lower = lower;

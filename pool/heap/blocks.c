@@ -15,16 +15,9 @@ struct showing {
 };
 
 /* A head is shown, as free memory. Addresses with nothing behind them are no blocks,
- * nor is memory on its way elsewhere. */
-static bool is_block(uint8_t state)
-{
-	return state != GCP_BLOCK_HOLE && state != GCP_BLOCK_UNMAPPING &&
-	       state != GCP_BLOCK_MOVING;
-}
-
-/* Of memory of graphs what captures have freed has no content once the heap is sealed;
- * what was freed later is a result, which other graphs may read. So may be what is
- * lent. */
+ * nor is memory on its way elsewhere. Of memory of graphs what captures have freed has
+ * no content once the heap is sealed; what was freed later is a result, which other
+ * graphs may read. So may be what is lent. */
 static void block_show(void *arg, struct gcp_block *block)
 {
 	const struct showing *showing = arg;
@@ -38,7 +31,8 @@ static void block_show(void *arg, struct gcp_block *block)
 	    .ctx = block->segment->chunks ? heap->pool->ctx : NULL,
 	};
 
-	if (!is_block(state))
+	if (state == GCP_BLOCK_HOLE || state == GCP_BLOCK_UNMAPPING ||
+	    state == GCP_BLOCK_MOVING)
 		return;
 	view.content = view.used || state == GCP_BLOCK_LENT ||
 		       (heap->private && /* Z2 */

@@ -128,11 +128,9 @@ static int take_new(struct request *request)
 		return result;
 	}
 	result = take_over(request, p);
-	if (result != 0) {
+	if (result != 0)
 		(void)gcp_pinned_memory_give(request->pool, p, size);
-		return result;
-	}
-	return 0;
+	return result;
 }
 
 /* Asks the driver for that much, and gives it back. Under a quota that counts

@@ -142,19 +142,6 @@ void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 		gcp_windows_update(pools);
 }
 
-/* Streams that are not used any more drop out of the count in time. fence_lock is held.
- */
-static void streams_age(struct gcp_pools *pools)
-{
-	struct gcp_streams *streams = &pools->streams;
-
-	gcp_assert_held(GCP_RANK_FENCE);
-	if (++streams->epochs % EPOCHS_OF_A_STREAM != 0)
-		return;
-	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
-	GCP_STORE(streams->before, now);
-}
-
 /* --- the controller --------------------------------------------------------------- */
 
 void gcp_window_starved(struct gcp_pool *pool)
@@ -180,6 +167,7 @@ static bool may_grow(struct gcp_pool *pool)
 void gcp_window_epoch_closed(struct gcp_pool *pool)
 {
 	struct gcp_pressure *pressure = &pool->pressure;
+	struct gcp_streams *streams = &pool->pools->streams;
 	uint32_t scale = GCP_LOAD(pool->limits.scale);
 	uint64_t now = pool->pools->driver.clock_ns();
 	uint64_t since = now - pressure->closed_at_ns;
@@ -196,7 +184,10 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 		scale += may_grow(pool);
 	}
 	GCP_STORE(pool->limits.scale, scale);
-	streams_age(pool->pools);
+	/* Streams that are not used any more drop out of the count in time. */
+	if (++streams->epochs % EPOCHS_OF_A_STREAM == 0)
+		GCP_STORE(streams->before, atomic_exchange_explicit(
+					       &streams->now, 0, memory_order_relaxed));
 	limits_update(pool);
 }
 
