@@ -5,9 +5,11 @@
  *
  * Each call costs the driver the same time, however large the handle is: so new memory
  * for a block is made in GCP_HANDLE_PARTS handles, or in chunks; in half as many for a
- * graph, of which a handle serves several blocks; and in a quarter as many before the
- * pool has mapped unused memory to other addresses, for a program that only allocates.
- * Which blocks may lie in them then says place.c.
+ * graph, of which a handle serves several blocks. Before the pool has mapped unused
+ * memory to other addresses, for a program that only allocates, it is made in a quarter
+ * as many, and of a block of 16 MiB and more in as few as can be; but not in the order
+ * of a stream, where a block divides handles that wait. Which blocks may lie in them
+ * then says place.c.
  *
  * Called by vmm.c, vmm_space.c, lane.c, and by export.c, with vmm_lock
  * held, which guards the chunks that change here: those of blocks that are MOVING.
@@ -62,10 +64,12 @@ uint32_t gcp_handle_chunks(uint64_t count, uint32_t parts)
 }
 
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
-		     bool private)
+		     const struct gcp_move *move)
 {
-	uint32_t parts = private                  ? GCP_HANDLE_PARTS / 2
+	bool one = count >= GCP_HANDLE_PARTS && !move->stream;
+	uint32_t parts = move->heap->private      ? GCP_HANDLE_PARTS / 2
 			 : pool->stats.remaps > 0 ? GCP_HANDLE_PARTS
+			 : one                    ? 1
 						  : GCP_HANDLE_PARTS / 4;
 	uint32_t most = gcp_handle_chunks(count, parts), size;
 	uint64_t handle;

@@ -135,8 +135,7 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 	if (!gcp_quota_allows(pool, bytes) ||
 	    (count - first > GCP_HANDLE_MOST && gcp_pool_left(pool) < bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	return gcp_handles_make(pool, &chunks[first], count - first,
-				move->heap->private);
+	return gcp_handles_make(pool, &chunks[first], count - first, move);
 }
 
 /* Unmaps the donors that may be. Their handles go to `to` or, if it is NULL, to the

@@ -59,9 +59,10 @@ void gcp_chunks_leave(struct gcp_chunk *chunks, uint64_t count, bool unmapped);
  * handles: handle.c. */
 enum { GCP_HANDLE_PARTS = 8 };
 uint32_t gcp_handle_chunks(uint64_t count, uint32_t parts);
-/* New memory. An error of the driver: none is made. */
+/* New memory for the target of the move. An error of the driver: none is made. */
+struct gcp_move;
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
-		     bool private);
+		     const struct gcp_move *move);
 void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 			 uint64_t count);
 /* Puts the target's handles behind its addresses. If that fails they are released,

@@ -503,19 +503,19 @@ static void head_print(void)
 	       "wait ms");
 }
 
-static void row_print(const struct row *row, uint64_t lag_us)
+static void row_print(struct row row, uint64_t lag_us)
 {
-	const struct gcp_stats *stats = &row->stats;
+	const struct gcp_stats *stats = &row.stats;
 	double per = 1000.0 / (double)(trace.count - trace.allocs);
 
 	printf("%-8s %6lu %9.1f %9.1f %8.3f %8.2f %8.2f %6lu %6lu %6lu %7.1f %7.1f "
 	       "%7.1f %6.0f %8.1f\n",
 	       trace.name, lag_us, (double)trace.peak_live / (1 << 20),
-	       (double)device.peak_reserved / (1 << 20), row->ratio, row->hits,
-	       row->late_hits, stats->mem_alloc.count, stats->mem_free.count,
+	       (double)device.peak_reserved / (1 << 20), row.ratio, row.hits,
+	       row.late_hits, stats->mem_alloc.count, stats->mem_free.count,
 	       stats->remaps, (double)stats->fence_record.count * per,
 	       (double)stats->fence_order.count * per,
-	       (double)stats->fence_query.count * per, row->ns, row->wait_ms);
+	       (double)stats->fence_query.count * per, row.ns, row.wait_ms);
 }
 
 /* What has been reached, and must not get worse, on average over all scales: peak
@@ -614,15 +614,6 @@ static bool scales_print(void)
 	return promise_is_kept(ratio, at_once, behind, hits);
 }
 
-static void lags_print(void)
-{
-	for (int lag = 0; lag < LAGS; lag++) {
-		struct row row = replay(lags_us[lag]);
-
-		row_print(&row, lags_us[lag]);
-	}
-}
-
 int main(int argc, char **argv)
 {
 	bool kept = true, check = false;
@@ -640,8 +631,8 @@ int main(int argc, char **argv)
 		trace_read(argv[i]);
 		if (check)
 			kept &= scales_print();
-		else
-			lags_print();
+		for (int lag = 0; !check && lag < LAGS; lag++)
+			row_print(replay(lags_us[lag]), lags_us[lag]);
 	}
 	free(trace.events);
 	return !kept;

@@ -350,6 +350,15 @@ static bool is_divided(uint64_t first, uint64_t then)
 	return divided;
 }
 
+/* Of a pool that only grows: a handle and an opening for each block. */
+TEST(new_memory_takes_few_calls)
+{
+	for (int i = 0; i < 8; i++)
+		must_alloc(pool, 16 * MIB);
+	assert_int_equal(must_stats().vm_create.count, 8);
+	assert_int_equal(must_stats().vm_open.count, 8);
+}
+
 TEST(a_block_has_whole_handles_or_shares_chunks)
 {
 	assert_true(is_divided(1024, 32)); /* handles of 32 MiB */
