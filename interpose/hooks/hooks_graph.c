@@ -45,8 +45,6 @@ static CUresult holding_begin(const struct gcp_call_words *words, CUgraph graph,
 			      enum gcp_making making, struct gcp_holder **ret_holding)
 {
 	*ret_holding = NULL;
-	if (!gcp_process_pooling())
-		return CUDA_SUCCESS;
 	return GCP_AGAIN(owned(gcp_holding_begin(gcp_process.tracker, graph, false,
 						 making, ret_holding)),
 			 .maker = words->base);
@@ -55,25 +53,15 @@ static CUresult holding_begin(const struct gcp_call_words *words, CUgraph graph,
 static CUresult holding_new(CUresult result, struct gcp_holder *holding,
 			    const void *handle, bool is_exec)
 {
-	assert(!holding || gcp_process_pooling());
 	if (result != CUDA_SUCCESS)
 		gcp_holding_add(gcp_process.tracker, holding, NULL, is_exec);
-	else if (gcp_process_pooling())
+	else
 		gcp_holding_new(gcp_process.tracker, holding, handle, is_exec);
 	return result;
 }
 
-/* The program learns which nodes the graph has (NULL: any graph). */
-static void nodes_listed(CUgraph graph)
-{
-	if (gcp_process_pooling())
-		gcp_share_listed(gcp_process.tracker, graph);
-}
-
 static CUresult node_read(const struct gcp_call_words *words)
 {
-	if (!gcp_process_pooling())
-		return CUDA_SUCCESS;
 	return GCP_AGAIN(owned(gcp_share_read(gcp_process.tracker, false)),
 			 .maker = words->base);
 }
@@ -97,7 +85,7 @@ static enum gcp_making making_of(const struct gcp_call_words *words)
 		flags = words->at[2];
 	else if (strstr(words->base, "WithParams") && WORD(2))
 		flags = *(const cuuint64_t *)WORD(2);
-	else if (strstr(words->base, "Update") && gcp_process_pooling() &&
+	else if (strstr(words->base, "Update") &&
 		 gcp_real.cuGraphExecGetFlags(WORD(0), &flags) != CUDA_SUCCESS)
 		flags = UINT64_MAX;
 	return flags & ~(cuuint64_t)PLAIN_FLAGS ? GCP_MAKING_UNSEEN : GCP_MAKING_EXEC;
@@ -141,7 +129,7 @@ static CUresult exec_make(const struct gcp_call_words *words)
 	while (is_mapped_now(&result, holding, &looks));
 	result = gcp_copy_again(result, words);
 	if (result != CUDA_SUCCESS) /* it may name a node */
-		nodes_listed(WORD(1));
+		gcp_share_listed(gcp_process.tracker, WORD(1));
 	if (result == CUDA_SUCCESS || !updates)
 		return holding_new(
 		    result, holding,
@@ -154,11 +142,10 @@ static CUresult exec_make(const struct gcp_call_words *words)
 
 static CUresult end(const struct gcp_call_words *words, bool is_exec)
 {
-	struct gcp_holder *holder = NULL;
+	struct gcp_holder *holder =
+	    gcp_holder_ending(gcp_process.tracker, WORD(0), is_exec);
 	CUresult result;
 
-	if (gcp_process_pooling())
-		holder = gcp_holder_ending(gcp_process.tracker, WORD(0), is_exec);
 	assert(!holder || WORD(0)); /* Y7 */
 	result = gcp_words_call(words);
 	gcp_holding_add(gcp_process.tracker, holder, result ? WORD(0) : NULL, is_exec);
@@ -203,7 +190,7 @@ static CUresult node_begin(const struct gcp_call_words *words,
 
 	*ret_holding = NULL;
 	if (params && (unsigned int)params->type > TYPE_KNOWN) {
-		nodes_listed(NULL);
+		gcp_share_listed(gcp_process.tracker, NULL);
 		result = node_read(words);
 	}
 	return result ?: holding_begin(words, graph, making, ret_holding);
@@ -223,11 +210,10 @@ static CUgraph moved_of(const CUgraphNodeParams *params)
 	return child_of(params);
 }
 
-/* `part` is embedded in `parent`; NULL: in a graph that is not known. It is told from
- * the first call on: what is captured into it later is held by its parents. */
+/* `part` is embedded in `parent`; NULL: in a graph that is not known. */
 static void part_known(CUgraph parent, CUgraph part, bool moved)
 {
-	if (part && gcp_process_started_mode() == GCP_RUN_POOL)
+	if (part)
 		gcp_graph_part(gcp_process.tracker, parent, part, moved);
 }
 
@@ -274,7 +260,7 @@ static CUresult node_set(const struct gcp_call_words *words, bool of_exec)
 	CUresult result = node_begin(words, params, child, GCP_MAKING_UNSEEN, &holding);
 
 	result = result ?: graph_call(words);
-	if (of_exec && child && (holding || gcp_process_pooling())) {
+	if (of_exec && child) {
 		gcp_holding_set(gcp_process.tracker, holding, WORD(0), WORD(1),
 				result == CUDA_SUCCESS);
 		return result;
@@ -302,6 +288,7 @@ static CUresult node_tell(const struct gcp_call_words *words)
 	return result;
 }
 
+/* Told from the first call on: what is captured into a graph later its parents hold. */
 CUresult gcp_graph_call(const struct gcp_call_words *words)
 {
 	const char *form = words->base + strlen("cuGraph");
@@ -309,6 +296,9 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 	CUresult result;
 	GCP_CANCEL_LATER;
 
+	if (gcp_process_started_mode() != GCP_RUN_POOL)
+		return gcp_words_call(words);
+	assert(gcp_process.tracker);
 	if (strncmp(form, "Add", 3) == 0)
 		return node_add(words);
 	if (strncmp(form, "Instantiate", 11) == 0 || strcmp(form, "ExecUpdate") == 0)
@@ -327,7 +317,7 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 				   false);
 	}
 	if (strncmp(form, "Get", 3) == 0 && WORD(1)) /* else CUDA only counts */
-		nodes_listed(WORD(0));
+		gcp_share_listed(gcp_process.tracker, WORD(0));
 	return graph_call(words);
 }
 
