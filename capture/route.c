@@ -19,7 +19,8 @@
  * captured, came before the capture or cannot be asked for (1, 2), or where the thread
  * has no part in it (3): such a block may be for work that runs right now, and what is
  * written into it must outlast the launches of the graph. It is memory that the graph
- * has not had. Only where the program has named the pool is it taken at its word.
+ * has not had. Only where the program has named the pool is it taken at its word, by
+ * the thread that began the capture and by those whose last work was captured in it.
  *
  * A freed block serves captured work again. But for what the thread that began the
  * capture allocated for captured work, that is only so if no eager work was submitted
@@ -221,7 +222,7 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	if (own == 0)
 		captured &= candidates->count > 0 &&
 			    !any_began_since(tracker, candidates, hint);
-	if (is_named(candidates))
+	if (captured && is_named(candidates))
 		candidates->use = GCP_USE_CAPTURED;
 	else if (!captured || is_allowed(tracker, candidates))
 		candidates->use = GCP_USE_ANY;

@@ -60,6 +60,26 @@ TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice)
 	end_and_destroy(graph);
 }
 
+/* Nor one that has not named the pool itself, and whose last work was eager. */
+TEST(a_thread_that_names_no_pool_gets_nothing_of_it_twice)
+{
+	struct gcp_stream_hint hint = hint_of(stream_handle(1));
+	gcp_addr addr;
+	uint64_t id;
+	void *graph;
+
+	OK(gcp_graph_pool_create(tracker, &id), gcp_graph_pool_use(tracker, id));
+	graph = begin(0);
+	addr = freed_by_the_capture();
+	hint.eager = true;
+	cuda.contexts_ending++;
+	fake_elsewhere(take_with_hint, &hint);
+	cuda.contexts_ending--;
+	assert_int_not_equal(elsewhere, addr);
+	OK(gcp_graph_pool_release(tracker, id));
+	end_and_destroy(graph);
+}
+
 /* Of a thread whose last work was eager: other streams, or its own, are gone since. */
 TEST(memory_for_eager_work_is_no_capture_s_when_streams_have_gone)
 {
