@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "../../pool/pool.h"
 #include "../gcpool.h"
@@ -204,7 +203,7 @@ static atomic_bool unread;
 
 enum {
 	READER_WAIT_MS = 1000,
-	PIECE = 4096, /* bytes: a pipe that has room takes so much without waiting */
+	PIECE = 4096, /* bytes: a pipe or a socket with room takes them at once */
 };
 
 /* A regular file gets all by one write(2): other processes append to it. Waits until
@@ -230,12 +229,8 @@ static int bytes_write(const struct gcp_text *text, int fd)
 		atomic_store(&unread, ready == 0);
 		if (ready == 0)
 			return EAGAIN;
-		if (S_ISSOCK(about.st_mode))
-			written = send(fd, next, left, MSG_DONTWAIT | MSG_NOSIGNAL);
-		else
-			written = write(fd, next,
-					S_ISREG(about.st_mode) || left < PIECE ? left
-									       : PIECE);
+		written = write(fd, next,
+				S_ISREG(about.st_mode) || left < PIECE ? left : PIECE);
 		if (written < 0 && errno == EAGAIN)
 			gcp_sleep(1000 * 1000);
 		if (written < 0 && (errno == EINTR || errno == EAGAIN))
