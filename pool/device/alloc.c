@@ -123,7 +123,7 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 			gcp_timeline_filled(&pool->timeline) > most;
 	else {
 		result = config->blocking_free
-			     ? gcp_timeline_complete(&pool->timeline, epoch)
+			     ? gcp_timeline_complete(pool, epoch, false)
 			     : gcp_timeline_close(pool, epoch);
 		waits = result == -EBUSY || result == -ENOBUFS;
 	}

@@ -115,7 +115,7 @@ void gcp_pools_close(struct gcp_pools *pools, gcp_addr addr, uint64_t id)
 
 int gcp_pool_finish(struct gcp_pool *pool)
 {
-	int result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
+	int result = gcp_timeline_complete(pool, gcp_timeline_stamp(pool), true);
 
 	if (result < 0 && result != -EAGAIN)
 		result = gcp_pool_complete_by_free(pool, true);

@@ -437,7 +437,7 @@ int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr)
 	if (!block || !gcp_block_is_used(block))
 		return -ENOENT;
 	struct gcp_pool *pool = block->segment->pool;
-	return gcp_timeline_complete(&pool->timeline, gcp_timeline_stamp(pool));
+	return gcp_timeline_complete(pool, gcp_timeline_stamp(pool), false);
 }
 
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)

@@ -356,7 +356,7 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	/* A captured graph may address it, and its set keeps it. While a stream is
 	 * captured nothing is waited for: it has not run yet. */
 	else if (pools->config.blocking_free)
-		result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
+		result = gcp_timeline_complete(pool, gcp_timeline_stamp(pool), true);
 	/* By what this context has: a free waits for no other, and the driver's would.
 	 */
 	if (__builtin_expect(over > 0, 0)) {

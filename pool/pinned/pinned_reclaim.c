@@ -109,7 +109,7 @@ int gcp_pinned_keep(struct gcp_pool *pool, uint64_t most, uint64_t epoch)
 	while (result == 0 && (oldest = pending_epoch(pool, false, most)) != 0 &&
 	       oldest <= epoch) {
 		gcp_pinned_count(pinned, &pinned->stats.waits);
-		result = gcp_timeline_complete_own(pool, oldest);
+		result = gcp_timeline_complete(pool, oldest, true);
 		if (result == -EBUSY)
 			result = gcp_pinned_finish_own(pool, 1);
 	}

@@ -169,7 +169,7 @@ static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
 
 int gcp_pool_complete(struct gcp_pool *pool, uint64_t epoch)
 {
-	int result = gcp_timeline_complete(&pool->timeline, epoch);
+	int result = gcp_timeline_complete(pool, epoch, false);
 
 	return result == -EBUSY ? gcp_pool_complete_by_free(pool, false) : result;
 }

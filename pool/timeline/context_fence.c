@@ -239,18 +239,12 @@ bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search,
 	       (own > 0 || gcp_timeline_is_completed(timeline, oldest.epoch));
 }
 
-int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch)
-{
-	GCP_LOCKED(&timeline->pools->fence_lock);
-	int result = gcp_timeline_complete_locked(timeline, epoch, false);
-	assert(result != 0 || gcp_timeline_is_completed(timeline, epoch));
-	return result;
-}
-
-int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
+int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch, bool own)
 {
 	GCP_LOCKED(&pool->pools->fence_lock);
-	return gcp_timeline_complete_locked(&pool->timeline, epoch, true);
+	int result = gcp_timeline_complete_locked(&pool->timeline, epoch, own);
+	assert(result != 0 || gcp_timeline_is_completed(&pool->timeline, epoch));
+	return result;
 }
 
 struct gcp_real_free gcp_real_free_begin(struct gcp_pool *pool)

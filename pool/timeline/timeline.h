@@ -160,12 +160,10 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
  * that covers this epoch, and for the work of its context alone (timeline->own). */
 bool gcp_timeline_wait_oldest(struct gcp_pool *pool, struct gcp_search *search,
 			      uint64_t own);
-/* Waits until the epoch is done, closing it first if it is open.
- * -EBUSY: it is open, and a capture forbids closing it. */
-int gcp_timeline_complete(struct gcp_timeline *timeline, uint64_t epoch);
-/* The same of the work that the pool's context does itself, as plain cudaFree waits.
- * -EAGAIN: some of another device's is left. */
-int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch);
+/* Waits until the epoch is done, closing it first if it is open; own: for the work that
+ * the pool's context does itself, as plain cudaFree waits. -EBUSY: it is open, and a
+ * capture forbids closing it; own: -EAGAIN: some of another device's is left. */
+int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch, bool own);
 /* Holds all later work back behind that of `epoch`, closing it if it is open; where
  * only completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY.
  */

@@ -141,11 +141,11 @@ CASE(a_wait_that_fails_completes_nothing, fake_setup, fake_close)
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit(), epoch = gcp_timeline_stamp(pool);
 	must_free(addr);
-	assert_int_equal(gcp_timeline_complete(&pool->timeline, epoch), 719);
+	assert_int_equal(gcp_timeline_complete(pool, epoch, false), 719);
 	assert_false(gcp_timeline_is_completed(&pool->timeline, epoch));
 	assert_true(work > fake.done);
 	refusing.error = 0;
-	OK(gcp_timeline_complete(&pool->timeline, epoch));
+	OK(gcp_timeline_complete(pool, epoch, false));
 	assert_true(gcp_timeline_is_completed(&pool->timeline, epoch));
 	assert_true(work <= fake.done);
 }

@@ -259,6 +259,6 @@ CASE(a_fence_that_is_waited_for_outlives_its_context, fake_setup, NULL)
 	OK(gcp_timeline_close_early(pool, false));
 	assert_int_equal(fake.fences, 1);
 	assert_int_equal(
-	    gcp_timeline_complete(&pool->timeline, gcp_timeline_stamp(pool) - 1), 709);
+	    gcp_timeline_complete(pool, gcp_timeline_stamp(pool) - 1, false), 709);
 	assert_int_equal(fake.fences, 0);
 }
