@@ -558,13 +558,14 @@ void gcp_heap_count(struct gcp_heap *heap, struct gcp_block *block, int sign);
 
 /* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
-bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
+/* NULL is in no state. */
+bool gcp_block_is(const struct gcp_block *block, enum gcp_block_state state);
+bool gcp_block_is_free(const struct gcp_block *block);
 bool gcp_block_is_used(const struct gcp_block *block);    /* USED, CAPTURED, EXPORTED */
 uint64_t gcp_block_id(const struct gcp_block *block);     /* gcp_block_info */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
 /* Begins an ordinary segment, of which it has all, and which may be cut. */
 bool gcp_block_begins_segment(const struct gcp_block *block);
-bool gcp_block_is_head(const struct gcp_block *block); /* NULL is not */
 /* Makes a HEAD of the first page of such a block, which is what is above it then.
  * False: there is no memory for a descriptor, and nothing is done. */
 bool gcp_block_make_head(struct gcp_block *block);

@@ -86,13 +86,6 @@ void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain)
 	}
 }
 
-static bool block_will_be_free(const struct gcp_block *block)
-{
-	enum gcp_block_state state = atomic_load(&block->state);
-
-	return state == GCP_BLOCK_FREE || state == GCP_BLOCK_PENDING;
-}
-
 /* The epoch that would have to be ready for `block` and what is free below it to serve
  * `size`, with as much of what lies above it as is needed; 0 if that is too small.
  * *looks: how many blocks may be looked at, and are. */
@@ -101,8 +94,8 @@ static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *lo
 	uint64_t bytes = gcp_block_is_free(block->lower) ? block->lower->size : 0;
 	uint64_t epoch = 0;
 
-	for (; block && (bytes < size || epoch == 0) && block_will_be_free(block) &&
-	       *looks > 0;
+	for (; (bytes < size || epoch == 0) && *looks > 0 &&
+	       (gcp_block_is_free(block) || gcp_block_is(block, GCP_BLOCK_PENDING));
 	     block = block->upper, --*looks) {
 		bytes += block->size;
 		epoch = block->epoch > epoch ? block->epoch : epoch;

@@ -37,9 +37,9 @@ static uint64_t span_bytes(const struct span *span, uint64_t size)
 static bool span_has(const struct span *span, const struct gcp_block *next,
 		     const struct gcp_request *request, uint32_t *left)
 {
-	bool usable = gcp_block_is_free(next) ||
-		      (next && atomic_load(&next->state) == GCP_BLOCK_PENDING &&
-		       next->stream == request->stream);
+	bool usable =
+	    gcp_block_is_free(next) ||
+	    (gcp_block_is(next, GCP_BLOCK_PENDING) && next->stream == request->stream);
 
 	if (!usable || *left == 0 || span_bytes(span, request->size) >= request->size)
 		return false;

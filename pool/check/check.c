@@ -108,13 +108,14 @@ static const char *head_check(const struct gcp_segment *segment)
 {
 	const struct gcp_block *first = segment->first;
 
-	GCP_MUST(gcp_block_is_head(first) == (first->upper != NULL),
+	GCP_MUST(gcp_block_is(first, GCP_BLOCK_HEAD) == (first->upper != NULL),
 		 "B10: an ordinary segment has no head, or one for no other block");
-	GCP_MUST(!gcp_block_is_head(first) || !gcp_block_is_free(first->upper) ||
-		     first->upper->upper,
+	GCP_MUST(!gcp_block_is(first, GCP_BLOCK_HEAD) ||
+		     !gcp_block_is_free(first->upper) || first->upper->upper,
 		 "B10: a free segment keeps its head");
 	for (const struct gcp_block *block = first->upper; block; block = block->upper)
-		GCP_MUST(!gcp_block_is_head(block), "B10: a head is not the first");
+		GCP_MUST(!gcp_block_is(block, GCP_BLOCK_HEAD),
+			 "B10: a head is not the first");
 	return NULL;
 }
 

@@ -12,10 +12,15 @@ void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
 	atomic_store_explicit(&block->state, state, memory_order_release);
 }
 
+bool gcp_block_is(const struct gcp_block *block, enum gcp_block_state state)
+{
+	return block &&
+	       atomic_load_explicit(&block->state, memory_order_relaxed) == state;
+}
+
 bool gcp_block_is_free(const struct gcp_block *block)
 {
-	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-			    GCP_BLOCK_FREE;
+	return gcp_block_is(block, GCP_BLOCK_FREE);
 }
 
 bool gcp_block_is_used(const struct gcp_block *block)
@@ -31,18 +36,12 @@ bool gcp_block_is_segment(const struct gcp_block *block)
 	return !block->lower && !block->upper;
 }
 
-bool gcp_block_is_head(const struct gcp_block *block)
-{
-	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-			    GCP_BLOCK_HEAD;
-}
-
 bool gcp_block_begins_segment(const struct gcp_block *block)
 {
 	const struct gcp_segment *segment = block->segment;
 
 	return !segment->chunks && block->addr == segment->addr &&
-	       !gcp_block_is_head(block);
+	       !gcp_block_is(block, GCP_BLOCK_HEAD);
 }
 
 bool gcp_block_make_head(struct gcp_block *block)

@@ -37,7 +37,7 @@ struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *bl
 		gcp_block_coalesce_upper(block);
 	}
 	if (gcp_block_is_free(lower) && gcp_blocks_merge(lower, block)) {
-		if (!gcp_block_is_head(lower->lower)) {
+		if (!gcp_block_is(lower->lower, GCP_BLOCK_HEAD)) {
 			gcp_tree_change(heap, lower, -1);
 			gcp_block_coalesce_upper(lower);
 			gcp_tree_change(heap, lower, 1);
@@ -47,7 +47,7 @@ struct gcp_block *gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *bl
 		gcp_block_coalesce_upper(lower);
 		block = lower;
 	}
-	if (gcp_block_is_head(block->lower) && !block->upper) {
+	if (gcp_block_is(block->lower, GCP_BLOCK_HEAD) && !block->upper) {
 		block = block->lower;
 		gcp_block_coalesce_upper(block);
 	}

@@ -26,11 +26,6 @@
  */
 #include "reclaim.h"
 
-static bool is_pending(const struct gcp_block *block)
-{
-	return block && atomic_load(&block->state) == GCP_BLOCK_PENDING;
-}
-
 /* Of the free memory around a block that waits for its epoch, what could go back when
  * all of it is ready, beyond what could already. 0: it is another block's turn to say,
  * the lowest that waits there. */
@@ -44,14 +39,15 @@ static uint64_t unused_around(const struct gcp_block *block)
 		first = first->lower;
 		counted += gcp_block_unused(first);
 	}
-	if (is_pending(first->lower))
+	if (gcp_block_is(first->lower, GCP_BLOCK_PENDING))
 		return 0;
-	while (gcp_block_is_free(last->upper) || is_pending(last->upper)) {
+	while (gcp_block_is_free(last->upper) ||
+	       gcp_block_is(last->upper, GCP_BLOCK_PENDING)) {
 		last = last->upper;
-		if (!is_pending(last))
+		if (!gcp_block_is(last, GCP_BLOCK_PENDING))
 			counted += gcp_block_unused(last);
 	}
-	if (gcp_block_is_head(first->lower) && !last->upper)
+	if (gcp_block_is(first->lower, GCP_BLOCK_HEAD) && !last->upper)
 		first = first->lower;
 	span.addr = first->addr;
 	span.size = last->addr + last->size - first->addr;

@@ -24,21 +24,15 @@
 
 /* --- holes ------------------------------------------------------------------------ */
 
-static bool is_hole(const struct gcp_block *block)
-{
-	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-			    GCP_BLOCK_HOLE;
-}
-
 /* Returns the hole that it is a part of now. */
 static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	block->epoch = GCP_EPOCH_FRESH;
-	if (is_hole(block->upper)) {
+	if (gcp_block_is(block->upper, GCP_BLOCK_HOLE)) {
 		gcp_hole_remove(heap, block->upper);
 		gcp_block_coalesce_upper(block);
 	}
-	if (is_hole(block->lower)) {
+	if (gcp_block_is(block->lower, GCP_BLOCK_HOLE)) {
 		struct gcp_block *lower = block->lower;
 
 		gcp_hole_remove(heap, lower);
