@@ -103,16 +103,21 @@ static int wait_by_free(struct gcp_pool *pool)
 }
 
 /* Ends a free into `epoch`: closes the epoch if it is full, and gives back what decays.
+ * close: the free has filled it; else nothing is done, unless memory is tight or each
+ * free waits. (Another thread may have counted what this one has freed: then
+ * gcp_cache_put_slow asks for nothing.)
  * waits: it is cudaFree, which waits for all work on plain CUDA; another call only
  * closes the epoch. A capture forbids fences: blocks that are freed meanwhile wait for
  * its end, up to a window. If no fence can be set, the free waits for its context, as
  * plain CUDA's does: an allocation could not tell later whether the work is done. */
-static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
+static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits, bool close)
 {
 	const struct gcp_config *config = &pool->pools->config;
 	int64_t most = (int64_t)config->window_bytes;
 	int result = 0;
 
+	if (!close && !gcp_pool_is_tight(pool) && !config->blocking_free)
+		return 0;
 	/* Then the block may be one that only its thread has counted. */
 	if (gcp_pool_is_tight(pool))
 		gcp_cache_add_counted(pool);
@@ -136,20 +141,12 @@ static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits)
 	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
-/* Returns true if each free has more to do. (Another thread may have counted what this
- * one has freed: then gcp_cache_put_slow asks for nothing.) */
-static bool must_end(const struct gcp_pool *pool)
-{
-	return gcp_pool_is_tight(pool) || pool->pools->config.blocking_free;
-}
-
 static __attribute__((noinline)) int free_kept(struct gcp_cache *cache, uint32_t index,
 					       uint64_t epoch, bool waits, bool much)
 {
-	struct gcp_pool *pool = cache->pool;
 	bool close = much && gcp_cache_put_slow(cache, index);
 
-	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
+	return free_end(cache->pool, epoch, waits, close);
 }
 
 /* The block is the caller's, for which no other thread may free it. */
@@ -169,7 +166,7 @@ static __attribute__((noinline)) int free_any(struct gcp_pool *pool,
 			 ? gcp_cache_put(cache, block, index)
 			 : free_to_heap(pool, cache, block);
 
-	return close || must_end(pool) ? free_end(pool, epoch, waits) : 0;
+	return free_end(pool, epoch, waits, close);
 }
 
 static inline bool is_private(struct gcp_pool *pool, const struct gcp_block *block)
@@ -192,9 +189,8 @@ static int free_private(struct gcp_pool *pool, struct gcp_cache *cache,
 	gcp_pool_leave(pool, cache);
 	if (!waits || (gcp_timeline_is_held(&pool->timeline) && !untouched))
 		return 0;
-	if (!gcp_timeline_fill(pool, size, size) && !must_end(pool))
-		return 0;
-	return free_end(pool, gcp_timeline_stamp(pool), true);
+	bool close = gcp_timeline_fill(pool, size, size);
+	return free_end(pool, gcp_timeline_stamp(pool), true, close);
 }
 
 /* The calls that free: cudaFree, and cudaFreeAsync in a stream. */
