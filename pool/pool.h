@@ -253,6 +253,9 @@ void gcp_pools_fences_release(struct gcp_pools *pools);
  * -EBUSY: a capture is under way, and a later fence covers it. A sticky device error.
  */
 int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment);
+/* Returns true if that work is done: asks, and sets a fence if there is none; never
+ * waits. */
+bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment);
 
 /* --- hints ------------------------------------------------------------------- */
 
@@ -414,11 +417,9 @@ static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
 		;
 }
 
-/* Work of the pool's context: a number for all that was submitted until now; whether it
- * is done (asks, and sets a fence if there is none; never waits); waits for it,
- * whatever captures forbid. */
+/* Work of the pool's context: a number for all that was submitted until now; waits for
+ * it, whatever captures forbid. */
 uint64_t gcp_pool_work_now(struct gcp_pool *pool);
-bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment);
 int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
 /* Called with the pool pinned. 0: it is done, or all later work follows it: by a
  * barrier, if a free or gcp_pool_work_close has closed its epoch (NO NEW WAITS,

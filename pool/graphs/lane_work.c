@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lane_work.c - what capture/launch.c and gcpool_work ask of a pool: whether work is
- * done, and what is counted of launches. The fences are those of frees (fence.c).
+ * lane_work.c - what capture/launch.c and gcpool_work ask of a pool: they wait for
+ * work, and count launches. The fences are those of frees (fence.c, context_fence.c).
  */
 #include "../reclaim/reclaim.h"
 
 uint64_t gcp_pool_work_now(struct gcp_pool *pool)
 {
 	return gcp_timeline_stamp(pool);
-}
-
-bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment)
-{
-	if (gcp_timeline_is_completed(&pool->timeline, moment) || !gcp_pool_pin(pool))
-		return gcp_timeline_is_completed(&pool->timeline, moment);
-	(void)gcp_timeline_close_to_look(pool, moment); /* an error shows again */
-	(void)gcp_timeline_poll_all(pool);
-	gcp_pool_unpin(pool);
-	return gcp_timeline_is_completed(&pool->timeline, moment);
 }
 
 int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)

@@ -41,18 +41,6 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 	gcp_mutex_unlock(&pool->lock);
 }
 
-/* Behind a graph that a launch has to follow (launch.c). */
-static bool is_behind_graph(struct gcp_pool *pool)
-{
-	uint64_t epoch = atomic_load(&pool->held_back);
-
-	if (gcp_timeline_is_completed(&pool->timeline, epoch))
-		return false;
-	(void)gcp_timeline_close_to_look(pool, epoch); /* an error shows again */
-	(void)gcp_timeline_poll_all(pool);
-	return !gcp_timeline_is_completed(&pool->timeline, epoch);
-}
-
 /* Barriers of any pool stand in every context. */
 static bool is_behind_barrier(struct gcp_pool *pool)
 {
@@ -84,8 +72,10 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	uint64_t taken = 0;
 
 	gcp_caches_flush(pool);
+	/* Not behind a graph that a launch has to follow (launch.c). */
 	bool segments = !purge->gently ||
-			(pool->pools->driver.mem_release && !is_behind_graph(pool) &&
+			(pool->pools->driver.mem_release &&
+			 gcp_pool_work_is_done(pool, atomic_load(&pool->held_back)) &&
 			 (purge->behind_barriers || !is_behind_barrier(pool)));
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);

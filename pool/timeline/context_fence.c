@@ -130,6 +130,16 @@ int gcp_pool_work_close(struct gcp_pool *pool, uint64_t moment)
 	return gcp_timeline_close_end(&pool->timeline, moment, false);
 }
 
+bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment)
+{
+	if (gcp_timeline_is_completed(&pool->timeline, moment) || !gcp_pool_pin(pool))
+		return gcp_timeline_is_completed(&pool->timeline, moment);
+	(void)gcp_timeline_close_to_look(pool, moment); /* an error shows again */
+	(void)gcp_timeline_poll_all(pool);
+	gcp_pool_unpin(pool);
+	return gcp_timeline_is_completed(&pool->timeline, moment);
+}
+
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 {
 	int64_t least = full ? (int64_t)GCP_LIMIT(pool, epoch_bytes) : INT64_MIN;
