@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * destroyed.c - what another thread does inside a call that destroys a stream or an
- * event: when the driver is done with it, and may give the same handle to the next one,
- * and before the call returns. No sequence of whole calls comes there; the simulated
+ * destroyed.c - what another thread does inside a call that destroys a stream: when the
+ * driver is done with it, and may give the same handle to the next one, and before the
+ * call returns. No sequence of whole calls comes there; the simulated
  * device has a thread run at that moment (gcpsim_when_destroyed). Played at the end of
  * a history, after a thread that is cancelled (promises.c).
  */
@@ -11,7 +11,6 @@
 #include <pthread.h>
 
 enum { BLOCKS = 3, BLOCK_BYTES = 1 << 20, SMALL_BYTES = 512 };
-enum { TEMPORARY_BYTES = 3 << 20, WRITTEN_BYTES = 4096, BRANCHES = 2 };
 enum { SPIN_KERNEL = 4, SPIN_NS = 1000 };
 
 /* Two threads: the history's destroys, the other one works before and meanwhile. What a
@@ -24,13 +23,7 @@ struct meeting {
 	CUstream stream;   /* the other thread's before; then the new one */
 	bool begun;        /* a capture on the new one */
 	CUstream captured; /* under way */
-	CUevent event;     /* the new one */
-	bool recorded;     /* it was */
-	CUstream branches[BRANCHES];
-	unsigned branch_count; /* used */
-	bool unjoined;         /* one of them, for good */
-	CUdeviceptr temporary;
-	CUresult planned; /* by a fault */
+	CUresult planned;  /* by a fault */
 	CUresult result; /* the other thread's first that is neither that nor success */
 };
 
@@ -113,6 +106,7 @@ static void give(struct thread *t, CUdeviceptr p)
 {
 	if (!p)
 		return;
+	plain_waits(t->model, t->context);
 	if (!FINE(t, cuMemFree(p)))
 		(void)cuMemFree(p);
 	t->model->frees++;
@@ -151,10 +145,8 @@ static void *stream_user(void *arg)
 /* What is freed now waits for the end of the capture that goes on. */
 static void blocks_give(struct thread *t, const CUdeviceptr *blocks)
 {
-	for (unsigned count = BLOCKS; count-- > 0;) {
-		plain_waits(t->model, t->context);
+	for (unsigned count = BLOCKS; count-- > 0;)
 		give(t, blocks[count]);
-	}
 }
 
 static void capture_end(struct thread *t, CUstream stream, bool begun)
@@ -194,141 +186,6 @@ static void stream_met(struct thread *t, struct meeting *m)
 	capture_end(t, m->stream, m->begun);
 }
 
-/* --- an event -------------------------------------------------------------------- */
-
-static CUevent event_new(struct thread *t)
-{
-	CUevent event;
-
-	return FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)) ? event : NULL;
-}
-
-/* Records a new event in the capture, in front of work on its memory. */
-static void *event_user(void *arg)
-{
-	struct meeting *m = arg;
-	bool current;
-
-	gcpsim_plain_asks(1);
-	current = went(m, cuCtxSetCurrent(m->ctx));
-	both(m);
-	both(m);
-	if (!current || !went(m, cuEventCreate(&m->event, CU_EVENT_DISABLE_TIMING)))
-		m->event = NULL;
-	m->recorded = m->event && went(m, cuEventRecord(m->event, m->captured));
-	if (current && m->temporary)
-		went(m, cuMemsetD8Async(m->temporary, 1, WRITTEN_BYTES, m->captured));
-	both(m);
-	return NULL;
-}
-
-/* Joins the capture again. */
-static void branch_work(struct thread *t, struct meeting *m, CUdeviceptr p,
-			CUevent joined)
-{
-	CUstream branch = m->branches[m->branch_count++];
-
-	if (!FINE(t, cuStreamWaitEvent(branch, m->event, 0)))
-		return;
-	FINE(t, cuMemsetD8Async(p, 2, WRITTEN_BYTES, branch));
-	m->unjoined |= !FINE(t, cuEventRecord(joined, branch)) ||
-		       !FINE(t, cuStreamWaitEvent(m->captured, joined, 0));
-}
-
-/* Work behind the new event, which need not come after that work: on memory that is
- * taken now. */
-static void branch_add(struct thread *t, struct meeting *m)
-{
-	CUdeviceptr next;
-	CUevent joined;
-
-	give(t, m->temporary);
-	next = take(t, TEMPORARY_BYTES);
-	joined = event_new(t);
-	if (m->recorded && next && joined)
-		branch_work(t, m, next, joined);
-	give(t, next);
-	if (m->event)
-		FINE(t, cuEventDestroy(m->event));
-	if (joined)
-		FINE(t, cuEventDestroy(joined));
-}
-
-/* The simulated device reports two branches that write the same memory. */
-static void graph_run(struct thread *t, struct meeting *m, CUgraph graph)
-{
-	CUgraphExec exec;
-
-	if (FINE(t, cuGraphInstantiateWithFlags(&exec, graph, 0))) {
-		FINE(t, cuGraphLaunch(exec, m->captured));
-		gcpsim_plain_asks(1);
-		FINE(t, cuStreamSynchronize(m->captured));
-		gcpsim_plain_asks(-1);
-		FINE(t, cuGraphExecDestroy(exec));
-	}
-	FINE(t, cuGraphDestroy(graph));
-}
-
-/* Where a planned fault has kept a branch from coming back the capture is lost. */
-static void graph_end(struct thread *t, struct meeting *m)
-{
-	CUgraph graph;
-	CUresult result = cuStreamEndCapture(m->captured, &graph);
-
-	if (result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED && m->unjoined)
-		t->model->invalidated = gcpsim_invalidated();
-	else if (fine(t->model, result, "cuStreamEndCapture"))
-		graph_run(t, m, graph);
-}
-
-/* A first branch that needs an order with what was given again, which the library adds
- * where the driver lets it: from then on events hold memory back there, too. */
-static void branch_late(struct thread *t, struct meeting *m)
-{
-	m->event = event_new(t);
-	m->recorded = m->event && FINE(t, cuEventRecord(m->event, m->captured));
-	m->temporary = take(t, TEMPORARY_BYTES);
-	if (m->temporary)
-		FINE(t, cuMemsetD8Async(m->temporary, 3, WRITTEN_BYTES, m->captured));
-	branch_add(t, m);
-}
-
-static void event_goes(struct thread *t, struct meeting *m, CUevent event)
-{
-	pthread_t thread;
-
-	FINE(t, spin(m, m->captured));
-	branch_late(t, m);
-	m->temporary = take(t, TEMPORARY_BYTES);
-	FINE(t, cuEventRecord(event, m->captured));
-	thread = other_start(t, m, event_user);
-	FINE(t, cuEventDestroy(event));
-	other_end(t, m, thread, "what another thread does while an event is destroyed");
-	branch_add(t, m);
-	graph_end(t, m);
-}
-
-static void event_met(struct thread *t, struct meeting *m)
-{
-	bool whole = true;
-	CUevent event;
-
-	for (unsigned i = 0; i < BRANCHES; i++) {
-		m->branches[i] = stream_new(t);
-		whole &= m->branches[i] != NULL;
-	}
-	event = event_new(t);
-	if (whole && event &&
-	    FINE(t, cuStreamBeginCapture(m->captured,
-					 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)))
-		event_goes(t, m, event);
-	else if (event)
-		FINE(t, cuEventDestroy(event));
-	stream_end(t, m->captured);
-	for (unsigned i = 0; i < BRANCHES; i++)
-		stream_end(t, m->branches[i]);
-}
-
 void destroyed_play(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
@@ -346,9 +203,7 @@ void destroyed_play(struct thread *t, const struct op *op)
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	pthread_barrier_init(&m.step, NULL, 2);
 	met = &m;
-	if (op->how & 1)
-		stream_met(t, &m);
-	else
-		event_met(t, &m);
+	(void)op;
+	stream_met(t, &m);
 	pthread_barrier_destroy(&m.step);
 }
