@@ -127,7 +127,7 @@ struct gcp_open_end {
 			     * stream waited for one itself; 0: none */
 	uint64_t thread;    /* the one whose call made it join */
 	bool resting;       /* it needs no proof, and its next work is made to follow */
-	bool resumed;       /* it had work then: it rests no more */
+	uint64_t kept;      /* the latest free that it was kept for; or 0 */
 	size_t first, count; /* its nodes in the frontier, of the latest look */
 	SLIST_ENTRY(gcp_open_end) link;
 	LIST_ENTRY(gcp_open_end) handle_link; /* tracker->ends[] */
@@ -178,11 +178,13 @@ struct gcp_capture {
 	SLIST_HEAD(, gcp_open_end) streams;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
 	struct gcp_free_group *released; /* the latest one that was; or NULL */
-	uint64_t unread; /* a closed one, for which the ends were not read yet; or 0 */
+	uint64_t unread; /* the free for which an end could not be kept; or 0 */
 	bool stuck;      /* no proof for the oldest one before an end moves */
 	uint32_t lines;  /* streams that have taken part */
 	struct gcp_reach reach;
-	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
+	struct gcp_nodes frontier; /* the streams' ends at the latest look at all */
+	struct gcp_nodes kept;     /* ends at the free `kept_for` */
+	uint64_t kept_for;
 	struct gcp_nodes strays;       /* that may precede none of these */
 	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
 	struct gcp_graph_pool *pool;   /* named by the program, or its own; or NULL */
@@ -204,7 +206,10 @@ struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
 	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
-	_Atomic bool any_resting;  /* a stream of a capture under way may rest */
+	/* Of the deferred frees of all pools: up to here no end is to be kept for one.
+	 * UINT64_MAX: captured work is to be seen, as a stream of a capture under way
+	 * may rest. Written with the lock. */
+	_Atomic uint64_t handled_frees;
 	struct gcp_mutex lock;
 	struct gcp_capture_list captures;
 	/* Of captures under way, by the stream's handle, and by the event. */
@@ -304,10 +309,9 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 					     void *stream);
 /* The capture is over: it has no ends any more. */
 void gcp_order_ends_free(struct gcp_capture *capture);
-/* A stream is going that may have taken part, or a context (NULL: any) has gone with
- * its streams: with their work the order is lost. */
-void gcp_order_stream_gone(struct gcp_tracker *tracker, const void *stream);
-void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
+/* A stream is going that may have taken part, or (NULL) a context (NULL: any) has gone
+ * with its streams: with their work the order is lost. */
+void gcp_order_gone(struct gcp_capture *capture, const void *ctx, const void *stream);
 /* The program is about to set what the next work behind the end depends on, whatever it
  * did before. */
 void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left);
@@ -321,9 +325,8 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end 
  */
 int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_open_end *end,
 			    const void *event);
-int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_open_end *end);
-/* The node is about to be destroyed by the program. */
-void gcp_order_node_gone(struct gcp_capture *capture, const void *node);
+int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_open_end *end,
+			   uint64_t freed);
 /* The same as for one stream, for all at once: nothing is known of what comes. */
 void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture);
 /* Releases freed blocks of which the graph proves by now that they may be used

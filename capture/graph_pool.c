@@ -41,6 +41,8 @@ void gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 			 struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_capture *other;
+
 	assert(capture->pool == graph_pool || capture->common == graph_pool);
 	assert(capture->ending == 0); /* its graph may be gone a moment later */
 	gcp_graph_hold(tracker, capture, graph_pool);
@@ -49,6 +51,12 @@ void gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 	assert(graph_pool->captures <=
 	       atomic_load(&tracker->counts.capturing)); /* C3 */
 	graph_pool->shared |= graph_pool->captures > 1;
+	/* Memory shared with other captures has open ends that are not this one's, and
+	 * when those are over, graphs that write it whenever they are launched. */
+	capture->order_unknown |= graph_pool->shared && capture->pool == graph_pool;
+	if (graph_pool->shared)
+		TAILQ_FOREACH (other, &tracker->captures, link)
+			other->order_unknown |= other->pool == graph_pool;
 	graph_pool->last_capture_id = capture->id;
 	/* In a capture that another one shares the pool with, or that has forked, a
 	 * freed block's place in the order is not known. */

@@ -15,13 +15,14 @@
  *                                  c and s precede both: X may be used again
  *
  * Blocks are freed into free groups (pool.h). A group is closed before an event is
- * recorded, when an end has moved or gone, and at an allocation; the streams' ends at
- * that moment are kept with it. The nodes that exist at a moment are those ends and
- * what precedes them: an event stands for an end that its stream once had, and a
- * stream only moves on. So the group is proved when its nodes precede every open end.
- * A group that is closed later than need be has more nodes, and is as safe; but work
- * at an end that rests (below) would follow what was captured after the free. So it is
- * closed before another stream can be given work.
+ * recorded, and at an allocation. Its nodes are the streams' ends at its latest free:
+ * the nodes that exist at a moment are those ends and what precedes them, since an
+ * event stands for an end that its stream once had, and a stream only moves on. So the
+ * group is proved when its nodes precede every open end. The ends at a later moment
+ * would be as safe. But work at an end that rests (below) would then follow what was
+ * captured after the free, which plain CUDA runs beside it (G13). So an end is kept
+ * when the first work after a free is captured behind it. An end that moves by a wait
+ * gets no younger nodes: a group is closed before an event is recorded behind them.
  *
  * Which nodes precede an end is known by looks. The ends that a stream has in the
  * course of a capture are a *line*: each precedes the next. A look at a line reads
@@ -54,9 +55,8 @@
  * X was freed: a
  *
  * This is no wait that plain CUDA does not have: there the free of X would have waited
- * for a, before s was given to the stream. A stream whose work had to follow does not
- * rest again. Work that cannot be made to follow is refused, and so is what comes there
- * next, until it can.
+ * for a, before s was given to the stream (b and c may need s: G13). Work that cannot
+ * be made to follow is refused, and so is what comes there next, until it can.
  *
  * tracker->lock is held.
  */
@@ -66,32 +66,26 @@
 
 enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
 
-/* False: no memory, or far too many. */
-static bool nodes_reserve(struct gcp_nodes *nodes, size_t room)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	void **items;
-
-	if (room <= nodes->room)
-		return true;
-	room = room < 2 * nodes->room ? 2 * nodes->room : room;
-	items = room < NODES_MAX ? realloc(nodes->items, room * sizeof(*items)) : NULL;
-	if (!items)
-		return false;
-	nodes->items = items;
-	nodes->room = room;
-	assert(nodes->count <= room);
-	return true;
-}
-
+/* items NULL: only makes room for so many. False: no memory, or far too many. */
 static bool nodes_append(struct gcp_nodes *nodes, void *const *items, size_t count)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	if (!nodes_reserve(nodes, nodes->count + count))
-		return false;
-	if (count > 0)
-		memcpy(nodes->items + nodes->count, items, count * sizeof(*items));
-	nodes->count += count;
+	size_t room = nodes->count + count;
+	void **larger = nodes->items;
+
+	if (room > nodes->room) {
+		room = room < 2 * nodes->room ? 2 * nodes->room : room;
+		larger =
+		    room < NODES_MAX ? realloc(larger, room * sizeof(*larger)) : NULL;
+		if (!larger)
+			return false;
+		nodes->items = larger;
+		nodes->room = room;
+	}
+	assert(nodes->count + count <= nodes->room);
+	if (items && count > 0)
+		memcpy(larger + nodes->count, items, count * sizeof(*items));
+	nodes->count += items ? count : 0;
 	return true;
 }
 
@@ -153,7 +147,7 @@ static int nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 
 	assert(!stream != !node); /* one of the two is asked */
 	do {
-		if (!nodes_reserve(nodes, nodes->count + room))
+		if (!nodes_append(nodes, NULL, room))
 			return -ENOMEM;
 		count = nodes->room - nodes->count;
 		room = 2 * count;
@@ -209,6 +203,24 @@ static struct gcp_open_end_list *bucket_of(struct gcp_open_end_list *lists,
 	return &lists[(number >> 4 ^ number >> 12) % GCP_END_BUCKETS];
 }
 
+/* In this capture; NULL: in any that does not end. */
+static struct gcp_open_end *end_find(struct gcp_tracker *tracker,
+				     const struct gcp_capture *capture, const void *ctx,
+				     const void *stream)
+{
+	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_open_end *end;
+
+	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
+		if (end->handle == stream &&
+		    (capture ? end->capture == capture : end->capture->ending == 0) &&
+		    (!gcp_stream_is_default(stream) ||
+		     (end->ctx == ctx && end->thread == gcp_thread_number())))
+			break;
+	assert(!end || end->line > 0); /* G5 */
+	return end;
+}
+
 struct gcp_open_end *gcp_order_end_known(struct gcp_tracker *tracker,
 					 const void *stream)
 {
@@ -217,25 +229,8 @@ struct gcp_open_end *gcp_order_end_known(struct gcp_tracker *tracker,
 
 	if (gcp_stream_is_default(stream) || !tracker->driver.contexts_hold())
 		return NULL;
-	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
-		if (end->handle == stream && end->capture->ending == 0)
-			break;
+	end = end_find(tracker, NULL, NULL, stream);
 	tracker->driver.contexts_release();
-	return end;
-}
-
-static struct gcp_open_end *stream_find(struct gcp_tracker *tracker,
-					const struct gcp_capture *capture,
-					const void *ctx, const void *stream)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end;
-
-	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
-		if (end->handle == stream && end->capture == capture &&
-		    (!gcp_stream_is_default(stream) ||
-		     (end->ctx == ctx && end->thread == gcp_thread_number())))
-			break;
 	return end;
 }
 
@@ -254,16 +249,13 @@ struct gcp_open_end *gcp_order_stream_joined(struct gcp_tracker *tracker,
 					     void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end = stream_find(tracker, capture, ctx, stream);
+	struct gcp_open_end *end = end_find(tracker, capture, ctx, stream);
 
-	/* No thread could ask all the streams. */
-	if (gcp_stream_is_default(stream) && capture->thread != gcp_thread_number())
-		capture->order_unknown = true;
 	if (end)
 		return end;
 	end = capture->lines == 0 ? &capture->first : calloc(1, sizeof(*end));
 	if (!end || capture->released)
-		atomic_store(&tracker->any_resting, true);
+		atomic_store(&tracker->handled_frees, UINT64_MAX);
 	if (!end) {
 		capture->order_unknown = true;
 		return NULL;
@@ -325,47 +317,45 @@ static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 /* --- free groups ------------------------------------------------------------- */
 
-/* The graph pool that only this capture uses: memory shared with other captures has
- * open ends that are not this one's, and when those are over, graphs that write it
- * whenever they are launched. NULL: there is none. */
-static struct gcp_graph_pool *own_pool(const struct gcp_capture *capture)
+/* Keeps the nodes that existed at the latest free with the closed group: those that
+ * were kept, and the ends where nothing came since. False: no memory. */
+static bool free_group_add(struct gcp_capture *capture, uint64_t latest)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *pool = capture->pool;
-
-	assert(!pool || pool->shared || pool->captures == 1); /* G10 */
-	return pool && !pool->shared ? pool : NULL;
-}
-
-/* Keeps the ends with the closed group, if there is one. False: no memory. */
-static bool free_group_add(struct gcp_capture *capture)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_nodes *frontier = &capture->frontier, *strays = &capture->strays;
+	struct gcp_nodes *kept = &capture->kept, *strays = &capture->strays;
 	const struct gcp_open_end *end;
 	struct gcp_free_group *free_group;
+	bool room = true;
 	size_t bytes;
 
-	if (capture->unread == 0)
-		return true;
-	/* Strays that precede an end by now are among the nodes of each later group. */
-	SLIST_FOREACH (end, &capture->streams, link)
-		for (size_t i = 0; end->handle && i < strays->count; i++)
+	assert(capture->kept_for <= latest && capture->pool); /* G13 */
+	if (capture->kept_for < latest)
+		kept->count = 0;
+	SLIST_FOREACH (end, &capture->streams, link) {
+		if (!end->handle)
+			continue;
+		assert(end->kept <= latest); /* G13 */
+		if (end->kept != latest)
+			room &= nodes_append(kept, capture->frontier.items + end->first,
+					     end->count);
+		/* Strays that precede an end by now are among the nodes of each later
+		 * group. */
+		for (size_t i = 0; i < strays->count; i++)
 			if (reach_has(&capture->reach, strays->items[i], end->line))
 				strays->items[i--] = strays->items[--strays->count];
-	if (!nodes_append(frontier, strays->items, strays->count))
+	}
+	if (!room || !nodes_append(kept, strays->items, strays->count))
 		return false;
-	bytes = frontier->count * sizeof(frontier->items[0]);
+	bytes = kept->count * sizeof(kept->items[0]);
 	free_group = malloc(sizeof(*free_group) + bytes);
 	if (!free_group)
 		return false;
-	free_group->group = capture->unread;
-	free_group->count = frontier->count;
+	free_group->group = capture->pool->group - 1;
+	free_group->count = kept->count;
 	if (bytes > 0)
-		memcpy(free_group->nodes, frontier->items, bytes);
+		memcpy(free_group->nodes, kept->items, bytes);
 	assert(!capture->released || capture->released->group < free_group->group);
 	STAILQ_INSERT_TAIL(&capture->free_groups, free_group, link);
-	capture->unread = 0;
 	return true;
 }
 
@@ -376,33 +366,38 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 			     bool proof)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_graph_pool *graph_pool = own_pool(capture);
+	struct gcp_graph_pool *graph_pool = capture->pool;
 	struct gcp_graph_heap *entry;
+	uint64_t latest = 0, any;
 	int result;
 
-	if (!capture->forked || capture->order_unknown)
+	if (!graph_pool || !capture->forked || capture->order_unknown)
 		return false;
 	/* The ends are read after the group is closed: nothing in it was freed
 	 * after them. */
-	if (graph_pool) {
-		assert(graph_pool->group > capture->unread && graph_pool->captures > 0);
-		graph_pool->group++;
-		SLIST_FOREACH (entry, &graph_pool->heaps, link)
-			if (gcp_heap_close_group(entry->heap, graph_pool->group))
-				capture->unread = graph_pool->group - 1;
+	assert(!graph_pool->shared && graph_pool->captures == 1); /* G10 */
+	assert(!capture->into_existing_graph);                    /* G7 */
+	graph_pool->group++;
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+		any = gcp_heap_close_group(entry->heap, graph_pool->group);
+		latest = any > 0 ? any : latest;
 	}
-	if (capture->unread == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups)))
-		return false;
-	capture->stuck = false;
-	if (!tracker->driver.contexts_hold())
+	if (latest > 0 && gcp_tracker_capturing(tracker) == 1 &&
+	    atomic_load(&tracker->handled_frees) < latest)
+		atomic_store(&tracker->handled_frees, latest);
+	assert(latest == 0 || latest >= capture->kept_for); /* G13 */
+	if (latest == capture->unread)
+		latest = 0;
+	if ((latest == 0 && (!proof || STAILQ_EMPTY(&capture->free_groups))) ||
+	    !tracker->driver.contexts_hold())
 		return false;
 	result = ends_look(tracker, capture, NULL);
-	if (result == 0 && !free_group_add(capture))
+	if (result == 0 && latest > 0 && !free_group_add(capture, latest))
 		result = -ENOMEM;
 	tracker->driver.contexts_release();
 	/* The order is lost, but where the ends can be read later. */
 	capture->order_unknown |= result != 0 && result != -EAGAIN;
-	return result == 0 && graph_pool;
+	return result == 0;
 }
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end *end,
@@ -422,32 +417,19 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_open_end 
 /* The handle may be another stream's from now on, which is new to the capture. Or the
  * call that destroys the stream is refused, and work may come there that follows
  * nothing. */
-static void end_drop_handle(struct gcp_open_end *end)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	end->capture->order_unknown = true;
-	end->resting = false;
-	end->handle = NULL;
-}
-
-void gcp_order_stream_gone(struct gcp_tracker *tracker, const void *stream)
+void gcp_order_gone(struct gcp_capture *capture, const void *ctx, const void *stream)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
-	LIST_FOREACH (end, bucket_of(tracker->ends, stream), handle_link)
-		if (end->handle == stream)
-			end_drop_handle(end);
-}
-
-void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_open_end *end;
-
-	SLIST_FOREACH (end, &capture->streams, link)
-		if (!ctx || end->ctx == ctx)
-			end_drop_handle(end);
+	SLIST_FOREACH (end, &capture->streams, link) {
+		assert(end->capture == capture && end->line <= capture->lines); /* G5 */
+		if (stream ? end->handle != stream : ctx && end->ctx != ctx)
+			continue;
+		capture->order_unknown = true;
+		end->resting = false;
+		end->handle = NULL;
+	}
 }
 
 /* --- ends at rest -------------------------------------------------------------- */
@@ -463,12 +445,13 @@ static int end_goes_on(struct gcp_tracker *tracker, struct gcp_open_end *end)
 	int result = 0;
 
 	assert(end->line > 0 && end->handle && end_is_here(end));
+	assert(!released || capture->forked); /* G4 */
 	if (released && tracker->driver.contexts_hold()) {
 		(void)ends_look(tracker, capture, end); /* else more are missing */
 		tracker->driver.contexts_release();
 	}
 	missing->count = 0;
-	if (released && !nodes_reserve(missing, released->count + 1))
+	if (released && !nodes_append(missing, NULL, released->count + 1))
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	/* Those that are not known to precede the stream's end. */
 	for (size_t i = 0; released && result == 0 && i < released->count; i++)
@@ -479,7 +462,7 @@ static int end_goes_on(struct gcp_tracker *tracker, struct gcp_open_end *end)
 						       missing->items, missing->count);
 	end->resting = result != 0;
 	if (end->resting)
-		atomic_store(&tracker->any_resting, true);
+		atomic_store(&tracker->handled_frees, UINT64_MAX);
 	return result;
 }
 
@@ -494,12 +477,11 @@ static bool end_comes_to_rest(struct gcp_tracker *tracker, struct gcp_open_end *
 
 	assert(end->handle && !end->resting);                       /* G5 */
 	assert(end->first + end->count <= capture->frontier.count); /* G6 */
-	end->resting =
-	    end->joined_by != 0 && !end->resumed && !gcp_stream_is_default(end->handle);
+	end->resting = end->joined_by != 0 && !gcp_stream_is_default(end->handle);
 	for (size_t i = 0; end->resting && i < end->count; i++)
 		end->resting = reach_has(&capture->reach, nodes[i], end->joined_by);
 	if (end->resting)
-		atomic_store(&tracker->any_resting, true);
+		atomic_store(&tracker->handled_frees, UINT64_MAX);
 	return end->resting;
 }
 
@@ -518,21 +500,34 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_open_end *en
 		if (other->event == event && other->capture == capture && other != end)
 			other->joined_by = end->line;
 	capture->stuck = false;
-	(void)free_group_close(tracker, capture, false);
 	return result;
 }
 
-int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_open_end *end)
+/* If it is the first work since the latest free (`freed`, or one that another thread
+ * has seen) the end is kept for its group, which has no nodes if the end cannot be
+ * read: its blocks wait with those of the next group. */
+int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_open_end *end,
+			   uint64_t freed)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
-	int result;
+	struct gcp_capture *capture = end->capture;
+	int result = -EAGAIN;
 
-	if (!end->resting)
-		return 0;
-	result = end_goes_on(tracker, end);
-	end->resumed |= result == 0;
-	assert(end->resting == (result != 0)); /* G6 */
-	return result;
+	assert(end->handle && end->line > 0);   /* G5 */
+	assert(end->kept <= capture->kept_for); /* G13 */
+	freed = freed > capture->kept_for ? freed : capture->kept_for;
+	if (capture->forked && !capture->order_unknown && end->kept < freed) {
+		if (capture->kept_for < freed)
+			capture->kept.count = 0;
+		if (tracker->driver.contexts_hold()) {
+			result = nodes_add(tracker, &capture->kept, end, NULL);
+			tracker->driver.contexts_release();
+		}
+		if (result != 0)
+			capture->unread = freed;
+		capture->kept_for = end->kept = freed;
+	}
+	return end->resting ? end_goes_on(tracker, end) : 0;
 }
 
 void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left)
@@ -543,6 +538,7 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left
 	struct gcp_open_end *end;
 	int result = -EBUSY;
 
+	(void)free_group_close(tracker, capture, false);
 	if (end_is_here(left) && tracker->driver.contexts_hold()) {
 		result = nodes_add(tracker, &capture->strays, left, NULL);
 		tracker->driver.contexts_release();
@@ -555,7 +551,7 @@ void gcp_order_stream_set(struct gcp_tracker *tracker, struct gcp_open_end *left
 	assert(!end || end != left); /* G5: another line */
 	if (end)
 		end->resting = true;
-	atomic_store(&tracker->any_resting, true);
+	atomic_store(&tracker->handled_frees, UINT64_MAX);
 }
 
 int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -565,6 +561,8 @@ int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *captur
 	const struct gcp_free_group *released = capture->released;
 
 	assert(!released || capture->forked);
+	assert(capture->graph && node);
+	(void)free_group_close(tracker, capture, false);
 	if (!nodes_append(&capture->strays, &node, 1))
 		capture->order_unknown = true;
 	return released ? tracker->driver.node_follows(capture->graph, node,
@@ -573,24 +571,14 @@ int gcp_order_node_added(struct gcp_tracker *tracker, struct gcp_capture *captur
 			: 0;
 }
 
-void gcp_order_node_gone(struct gcp_capture *capture, const void *node)
-{
-	gcp_assert_held(GCP_RANK_TRACKER);
-	struct gcp_free_group *released = capture->released;
-
-	for (size_t i = 0; released && i < released->count; i++)
-		if (released->nodes[i] == node)
-			released->nodes[i--] = released->nodes[--released->count];
-}
-
 void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (end_is_here(end))
-			(void)gcp_order_stream_works(tracker, end);
+		if (end->resting && end_is_here(end))
+			(void)end_goes_on(tracker, end);
 }
 
 /* --- proof ------------------------------------------------------------------- */
@@ -624,28 +612,22 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
 	struct gcp_free_group *free_group;
-	struct gcp_graph_pool *graph_pool;
 	struct gcp_graph_heap *entry;
-	uint64_t proven = 0;
 
 	if (capture->stuck || !free_group_close(tracker, capture, true))
 		return;
 	assert(!capture->order_unknown); /* G7 */
-	assert(!capture->into_existing_graph);
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
 	       free_group_is_proven(tracker, capture, free_group)) {
-		assert(free_group->group > proven);
-		proven = free_group->group;
+		assert(!capture->released ||
+		       capture->released->group < free_group->group);
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
 		free(capture->released);
 		capture->released = free_group;
 	}
 	capture->stuck = free_group != NULL;
-	assert(proven == 0 || capture->released->group == proven);
-	if (proven == 0)
-		return;
-	graph_pool = own_pool(capture);
-	assert(graph_pool->captures == 1 && proven < graph_pool->group); /* G10 */
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_release_groups(entry->heap, proven);
+	assert(!capture->released || capture->released->group < capture->pool->group);
+	SLIST_FOREACH (entry, &capture->pool->heaps, link)
+		if (capture->released)
+			gcp_heap_release_groups(entry->heap, capture->released->group);
 }

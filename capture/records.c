@@ -59,6 +59,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 	free(capture->released);
 	free(capture->reach.places);
 	free(capture->frontier.items);
+	free(capture->kept.items);
 	free(capture->strays.items);
 	free(capture->unseen.items);
 	free(capture);

@@ -348,7 +348,7 @@ void gcp_share_listed(struct gcp_tracker *tracker, const void *handle)
 	const struct gcp_hold *hold;
 	struct gcp_holder *holder;
 
-	gcp_pools_captured_work(tracker->pools); /* it may be edited */
+	(void)gcp_pools_captured_work(tracker->pools); /* it may be edited */
 	if (!gcp_tracker_holds(tracker))
 		return;
 	GCP_LOCKED(&tracker->lock);

@@ -73,7 +73,8 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	gcp_order_ends_free(capture);
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))
-		atomic_store(&tracker->any_resting, false);
+		atomic_store(&tracker->handled_frees,
+			     gcp_pools_captured_work(tracker->pools));
 }
 
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -213,10 +214,13 @@ static void stream_goes(struct gcp_tracker *tracker, void *stream)
 
 uint64_t gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
+	struct gcp_capture *capture;
+
 	GCP_LOCKED(&tracker->lock);
 	gcp_tracks_stream_ends(tracker, stream);
 	stream_goes(tracker, stream);
-	gcp_order_stream_gone(tracker, stream);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		gcp_order_gone(capture, NULL, stream);
 	return capture_ends(tracker, ctx, stream);
 }
 
@@ -240,7 +244,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 		if (capture->ctx == ctx)
 			capture_finish(tracker, capture, true);
 		else
-			gcp_order_context_gone(capture, ctx);
+			gcp_order_gone(capture, ctx, NULL);
 	}
 }
 
@@ -276,7 +280,7 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 {
 	struct gcp_capture *capture;
 
-	gcp_pools_captured_work(tracker->pools);
+	(void)gcp_pools_captured_work(tracker->pools);
 	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->graph_taken |= graph_taken;
@@ -284,61 +288,57 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker, bool graph_taken)
 	}
 }
 
-/* The capture that a stream takes part in, or NULL, and its end there; NULL: there is
- * no memory. *ret_result: an error if the stream's work would have to follow memory
- * that was released, and cannot: it has no end, or the driver does not say, whose
- * CUresult that is. */
-static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *stream,
-					     struct gcp_open_end **ret_end,
-					     int *ret_result)
+/* The stream's end in the capture that it takes part in; NULL: it takes part in none,
+ * or there is no memory, and the order is lost. *ret_result: an error if the stream's
+ * work would have to follow memory that was released, and cannot: it has no end, or the
+ * driver does not say, whose CUresult that is. */
+static struct gcp_open_end *end_of_stream(struct gcp_tracker *tracker, void *stream,
+					  int *ret_result)
 {
 	gcp_assert_held(GCP_RANK_TRACKER);
+	struct gcp_open_end *end = gcp_order_end_known(tracker, stream);
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 	int asked;
 	void *ctx;
 
 	*ret_result = 0;
-	*ret_end = gcp_order_end_known(tracker, stream);
-	if (*ret_end)
-		return (*ret_end)->capture;
+	if (end)
+		return end;
 	ctx = tracker->driver.stream_context(stream);
 	asked = tracker->driver.capture_state(ctx, stream, &state);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		/* One without a number is lost to order anyway. */
-		if (asked == 0 && state.active && capture->id == state.id)
+		if (asked == 0 && (!state.active || capture->id != state.id))
+			continue;
+		if (asked == 0)
+			end = gcp_order_stream_joined(tracker, capture, ctx, stream);
+		if (end)
 			break;
-		if (asked != 0)
-			order_revoke(tracker, capture);
-		if (asked != 0 && capture->released)
-			*ret_result = asked;
+		order_revoke(tracker, capture);
+		if (capture->released)
+			*ret_result = asked ? asked : GCP_CUDA_OUT_OF_MEMORY;
 	}
-	if (capture)
-		*ret_end = gcp_order_stream_joined(tracker, capture, ctx, stream);
-	if (capture && !*ret_end && capture->released)
-		*ret_result = GCP_CUDA_OUT_OF_MEMORY;
-	assert(!capture || asked == 0);
-	assert(!capture || *ret_end || capture->order_unknown); /* G5 */
-	assert(!*ret_end || (*ret_end)->capture == capture);
-	return capture;
+	assert(!end || end->capture == capture);        /* G5 */
+	assert(!end || (end->handle && end->line > 0)); /* G5 */
+	return end;
 }
 
 void gcp_tracker_graph_given(struct gcp_tracker *tracker, void *stream, bool set)
 {
-	struct gcp_capture *capture;
 	struct gcp_open_end *end;
 	int result;
 
-	gcp_pools_captured_work(tracker->pools);
+	(void)gcp_pools_captured_work(tracker->pools);
 	GCP_LOCKED(&tracker->lock);
-	capture = capture_of_stream(tracker, stream, &end, &result);
-	assert(result == 0 || !end);
-	if (capture) {
-		capture->graph_taken = true;
-		capture->stuck = false; /* its streams may follow more now */
-		capture_forks(capture);
-	}
-	if (end && set)
+	end = end_of_stream(tracker, stream, &result);
+	if (!end)
+		return;
+	end->capture->graph_taken = true;
+	end->capture->stuck = false; /* its streams may follow more now */
+	capture_forks(end->capture);
+	assert(end->capture->forked); /* G4 */
+	if (set)
 		gcp_order_stream_set(tracker, end);
 }
 
@@ -348,7 +348,7 @@ int gcp_tracker_node_added(struct gcp_tracker *tracker, const void *graph, void 
 	int result = 0;
 
 	assert(graph && node);
-	gcp_pools_captured_work(tracker->pools);
+	(void)gcp_pools_captured_work(tracker->pools);
 	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->graph == graph && !capture->graph_gone)
@@ -374,7 +374,12 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 
 	GCP_LOCKED(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		gcp_order_node_gone(capture, node);
+		struct gcp_free_group *released = capture->released;
+
+		for (size_t i = 0; released && i < released->count; i++)
+			if (released->nodes[i] == node)
+				released->nodes[i--] =
+				    released->nodes[--released->count];
 		if (capture->graph_taken) /* its handle may be another one's */
 			order_revoke(tracker, capture);
 	}
@@ -382,33 +387,30 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 
 int gcp_tracker_joined(struct gcp_tracker *tracker, void *stream, const void *event)
 {
-	struct gcp_capture *capture;
 	struct gcp_open_end *end;
 	int result;
 
 	GCP_LOCKED(&tracker->lock);
-	capture = capture_of_stream(tracker, stream, &end, &result);
-	if (capture) {
-		capture_forks(capture);
-		assert(capture->forked); /* G4 */
-	}
-	if (end)
-		result = gcp_order_stream_waited(tracker, end, event);
-	return result;
+	end = end_of_stream(tracker, stream, &result);
+	if (!end)
+		return result;
+	capture_forks(end->capture);
+	assert(end->capture->forked); /* G4 */
+	return gcp_order_stream_waited(tracker, end, event);
 }
 
 int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 {
+	uint64_t freed = gcp_pools_captured_work(tracker->pools);
 	struct gcp_open_end *end;
 	int result;
 
-	gcp_pools_captured_work(tracker->pools);
-	if (!atomic_load(&tracker->any_resting))
+	if (freed == atomic_load(&tracker->handled_frees))
 		return 0;
 	GCP_LOCKED(&tracker->lock);
-	(void)capture_of_stream(tracker, stream, &end, &result);
+	end = end_of_stream(tracker, stream, &result);
 	assert(result == 0 || !end); /* G6 */
-	return end ? gcp_order_stream_works(tracker, end) : result;
+	return end ? gcp_order_stream_works(tracker, end, freed) : result;
 }
 
 /* A stream may be made to wait for the event later, and then starts here:
@@ -416,15 +418,14 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *stream)
 void gcp_tracker_event_recording(struct gcp_tracker *tracker, void *stream,
 				 const void *event)
 {
-	struct gcp_capture *capture;
 	struct gcp_open_end *end;
 	int result;
 
 	GCP_LOCKED(&tracker->lock);
-	capture = capture_of_stream(tracker, stream, &end, &result);
-	if (capture)
-		capture_forks(capture);
-	assert(capture || !end);
-	if (end)
-		gcp_order_event_recording(tracker, end, event);
+	end = end_of_stream(tracker, stream, &result);
+	if (!end)
+		return;
+	capture_forks(end->capture);
+	assert(end->capture->forked); /* G4 */
+	gcp_order_event_recording(tracker, end, event);
 }

@@ -300,8 +300,9 @@ void gcp_heap_borrow(struct gcp_heap *heap, gcp_addr addr);
  * under way, or may have been: it may touch any block that is allocated by now.
  * Called before the real call; any thread, any lock may be held. */
 void gcp_pools_eager_work(struct gcp_pools *pools);
-/* The same of work that is captured, and of a graph that the program edits. */
-void gcp_pools_captured_work(struct gcp_pools *pools);
+/* The same of work that is captured, and of a graph that the program edits. Returns how
+ * many freed blocks had to wait for the release of their group, until now. */
+uint64_t gcp_pools_captured_work(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
@@ -320,9 +321,9 @@ enum { GCP_GROUP_FIRST = 2 }; /* the lowest number of a free group */
  * wait too, and so do those of released groups: a fork may start before their free. */
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group);
 
-/* Frees get the group `next`, higher than before, from now on. False: no block waits
- * in the group that this closes. */
-bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next);
+/* Frees get the group `next`, higher than before, from now on. 0: no block waits in the
+ * group that this closes; else what gcp_pools_captured_work would return. */
+uint64_t gcp_heap_close_group(struct gcp_heap *heap, uint64_t next);
 /* Blocks of closed groups up to `group` may be allocated again at once. */
 void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group);
 

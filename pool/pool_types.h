@@ -465,7 +465,8 @@ struct gcp_pools {
 	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */
 	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
 	_Atomic uint64_t captured_work; /* those into captures, and edits of them */
-	_Atomic uint64_t searches;      /* calls that found no memory, until now */
+	_Atomic uint64_t deferred_frees; /* whose blocks had to wait for a release */
+	_Atomic uint64_t searches;       /* calls that found no memory, until now */
 	/* A limit; bytes of each device (by 6 bits of its number) that the program has
 	 * and that no pool has taken, which grow under vmm_lock. */
 	_Atomic uint64_t quota, passed[64];

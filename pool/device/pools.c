@@ -47,9 +47,10 @@ void gcp_pools_eager_work(struct gcp_pools *pools)
 	atomic_fetch_add(&pools->eager_work, 1);
 }
 
-void gcp_pools_captured_work(struct gcp_pools *pools)
+uint64_t gcp_pools_captured_work(struct gcp_pools *pools)
 {
 	atomic_fetch_add(&pools->captured_work, 1);
+	return atomic_load(&pools->deferred_frees);
 }
 
 /* --- finding and making --------------------------------------------------- */

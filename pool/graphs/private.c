@@ -20,6 +20,7 @@
  *  G10 the end of one capture changes nothing for another one that uses the pool
  *  G11 a block of the common heap serves nothing else while a graph addresses it
  *  G12 a pinned block that a graph can address serves no other allocation
+ *  G13 work at an end that rests follows no node younger than the latest free
  */
 #include "../reclaim/reclaim.h"
 
@@ -99,6 +100,7 @@ static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 	assert(TAILQ_EMPTY(&heap->deferred) || /* by group, growing */
 	       TAILQ_LAST(&heap->deferred, gcp_block_list)->group <= heap->group);
 	block->group = heap->group;
+	atomic_fetch_add(&heap->pool->pools->deferred_frees, 1);
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
 }
@@ -149,13 +151,13 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t gr
 	heap->group = group;
 }
 
-bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
+uint64_t gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
 {
 	GCP_LOCKED(&heap->pool->lock);
 	struct gcp_block *latest = TAILQ_LAST(&heap->deferred, gcp_block_list);
 	bool any = latest && latest->group == heap->group;
 	heap->group = next;
-	return any;
+	return any ? atomic_load(&heap->pool->pools->deferred_frees) : 0;
 }
 
 void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)

@@ -557,6 +557,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		results_draw(&g);
 	else if (below(&g, 8) == 7)
 		ends_draw(&g);
+	else if (below(&g, 4) == 1)
+		rest_draw(&g);
 	if (setting->sleep)
 		sleeps_draw(&g);
 }

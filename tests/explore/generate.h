@@ -62,6 +62,7 @@ void burst_of(struct generator *g, uint64_t bytes, uint8_t stream);
 /* A play of some length in which one rule of the library matters. */
 void scenario_draw(struct generator *g);
 /* Contexts and streams end beside a capture of another thread. */
+void rest_draw(struct generator *g);
 void ends_draw(struct generator *g);
 
 /* --- sharing_draw.c --- */

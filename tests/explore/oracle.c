@@ -94,6 +94,8 @@ static void findings_check(struct model *w)
 	if (gcpsim_misuses() > 0)
 		failure(w, "misuse: %s", gcpsim_last_report());
 	plain_waits_check(w);
+	if (gcpsim_new_orders() > 0 && !plain_is_spoilt(w))
+		failure(w, "%s", gcpsim_last_report());
 	if (gcpsim_invalidated() != w->invalidated)
 		failure(w, "a capture was invalidated, and not by the program");
 }

@@ -482,6 +482,35 @@ void ends_draw(struct generator *g)
 	SAY(cast.me, launch);
 }
 
+/* A stream that was joined goes on after blocks of the first one were freed and given
+ * again, and work captured there in between: it follows what was there at a free. */
+void rest_draw(struct generator *g)
+{
+	uint8_t main = stream_of_all(g), side = stream_of_all(g);
+	struct op record = op_draw(g, OP_EVENT_RECORD), wait = record;
+	struct op kept = alloc_of(g, 600), block = alloc_of(g, 1 << 20);
+	struct op own = alloc_of(g, 600);
+
+	record.c = side;
+	wait.kind = OP_EVENT_WAIT;
+	wait.c = main;
+	ADD(begin_draw(g, GLOBAL, main), kept, own, on_block(g, OP_FILL, kept.a, main),
+	    on_block(g, OP_CAPTURE_FORK, 0, side));
+	for (unsigned i = 2 + (unsigned)below(g, 6); i > 0; i--) {
+		if (below(g, 2))
+			ADD(record, wait);
+		ADD(block);
+		if (below(g, 2))
+			ADD(on_block(g, OP_FILL, own.a, side));
+		ADD(on_block(g, OP_FILL, block.a, main),
+		    on_block(g, OP_FREE, block.a, main));
+		if (below(g, 2))
+			ADD(on_block(g, OP_FILL, kept.a, main));
+	}
+	ADD(end_draw(g, 0, 0));
+	run_graph(g, 0);
+}
+
 /* Memory is out in one context while another one has some that waits for its work. */
 static void reclaim_draw(struct generator *g)
 {

@@ -97,6 +97,9 @@ static CUresult update_dependencies(CUstream hStream, const CUgraphNode *nodes,
 		    !sim_nodes_of_graph(stream->capture->graph, nodes, count));
 	if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
 		sim_nodes_clear(&stream->frontier);
+	for (size_t i = 0; flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES && i < count;
+	     i++)
+		sim_plain_node(&stream->frontier, (struct sim_node *)nodes[i]);
 	for (size_t i = 0; i < count; i++)
 		sim_nodes_add(&stream->frontier, (struct sim_node *)nodes[i]);
 	return CUDA_SUCCESS;

@@ -317,6 +317,7 @@ COUNTER(invalidated)
 COUNTER(user_objects)
 COUNTER(new_waits)
 COUNTER(new_looks)
+COUNTER(new_orders)
 
 void gcpsim_reset_findings(void)
 {
@@ -327,6 +328,7 @@ void gcpsim_reset_findings(void)
 	__atomic_store_n(&sim.invalidated, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.new_waits, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.new_looks, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&sim.new_orders, 0, __ATOMIC_RELAXED);
 	last_report[0] = 0;
 }
 

@@ -168,8 +168,12 @@ GCPSIM_API void gcpsim_plain_returned(void);
 /* Waits, so far, for work that plain CUDA would not have waited for. If that work
  * needs what the program does next, the program hangs there. */
 GCPSIM_API uint64_t gcpsim_new_waits(void);
-/* Of these: a call asked until the work was done (cuEventQuery, cuStreamQuery), and
- * could have stopped at any time. */
+/* The same in a capture: an order that a call added
+ * (CU_STREAM_ADD_CAPTURE_DEPENDENCIES, cuGraphAddDependencies), behind a node younger
+ * than the latest gcpsim_plain_waits. */
+GCPSIM_API uint64_t gcpsim_new_orders(void);
+/* Of gcpsim_new_waits: a call asked until the work was done (cuEventQuery,
+ * cuStreamQuery), and could have stopped at any time. */
 GCPSIM_API uint64_t gcpsim_new_looks(void);
 
 /* --- steering ---------------------------------------------------------------- */

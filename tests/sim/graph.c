@@ -106,6 +106,7 @@ struct sim_node *sim_node_new(struct sim_graph *graph, CUgraphNodeType type,
 	struct sim_node *node = sim_object_new(SIM_NODE, sizeof(*node));
 
 	node->graph = graph;
+	sim.latest_node = node->object.id;
 	node->type = type;
 	node->ctx = ctx;
 	graph->nodes.at = sim_grow(graph->nodes.at, &graph->nodes.capacity,
@@ -377,6 +378,7 @@ static CUresult edges_add(CUgraph hGraph, const CUgraphNode *from,
 
 		SIM_FAIL_IF(INVALID_VALUE,
 			    source == target || edge_exists(source, target));
+		sim_plain_node(&target->before, source);
 		sim_node_depend(target, source);
 	}
 	return CUDA_SUCCESS;

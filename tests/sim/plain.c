@@ -12,7 +12,7 @@
  * Called from tests, and by schedule.c and event.c where something waits. Knows
  * nothing of what stands between the program and the driver.
  */
-#include "sim.h"
+#include "graph.h"
 
 /* --- memory ----------------------------------------------------------------- */
 
@@ -137,6 +137,7 @@ int gcpsim_is_on_host(uint64_t addr)
 
 static bool watching;
 static uint64_t walks, returned;
+static uint32_t nodes_waited; /* the latest one when plain CUDA waited last */
 
 void gcpsim_plain_watch(void)
 {
@@ -179,6 +180,7 @@ void gcpsim_plain_waits(void *handle, bool pinned)
 	SIM_HOLD;
 
 	ctx = sim_object_check(handle, SIM_CTX);
+	nodes_waited = sim.latest_node;
 	if (ctx) {
 		ctx = sim_ctx_memory(ctx);
 		ctx->waited = sim_schedule_order();
@@ -186,6 +188,16 @@ void gcpsim_plain_waits(void *handle, bool pinned)
 		before_waited(&ops, pinned);
 		sim_ops_free(&ops);
 	}
+}
+
+void sim_plain_node(const struct sim_nodes *ends, const struct sim_node *before)
+{
+	if (watching && before->object.id > nodes_waited &&
+	    !sim_nodes_reach(ends, before))
+		sim_report(&sim.new_orders,
+			   "captured work is to follow node %u, which plain CUDA has "
+			   "not waited for",
+			   before->object.id);
 }
 
 static unsigned asking; /* threads, or the same one several times */

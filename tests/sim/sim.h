@@ -635,6 +635,8 @@ struct sim_process {
 	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
 	uint64_t new_waits;
 	uint64_t new_looks; /* of these */
+	uint64_t new_orders;
+	uint32_t latest_node; /* its id */
 };
 extern struct sim_process sim;
 

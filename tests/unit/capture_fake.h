@@ -121,6 +121,7 @@ static void kernel(int i)
 {
 	struct node *node = &cuda.nodes[cuda.node_count++];
 
+	(void)gcp_tracker_work_captured(tracker, stream_handle(i));
 	memcpy(node->dependencies, cuda.ends[i], sizeof(node->dependencies));
 	memset(cuda.ends[i], 0, sizeof(cuda.ends[i]));
 	cuda.ends[i][0] = node;
