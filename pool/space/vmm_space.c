@@ -33,11 +33,9 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 		gcp_block_coalesce_upper(block);
 	}
 	if (gcp_block_is(block->lower, GCP_BLOCK_HOLE)) {
-		struct gcp_block *lower = block->lower;
-
-		gcp_hole_remove(heap, lower);
-		gcp_block_coalesce_upper(lower);
-		block = lower;
+		block = block->lower;
+		gcp_hole_remove(heap, block);
+		gcp_block_coalesce_upper(block);
 	}
 	gcp_hole_insert(heap, block);
 	return block;
