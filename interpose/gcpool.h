@@ -251,8 +251,9 @@ GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t cou
  *      live before and are not in the checkpoint are free: the program must
  *      not use or free them any more.
  *
- * Restoring changes no memory and waits for nothing. A checkpoint is good until
- * the pool loses its last reference, any number of times, and is freed by
+ * Restoring changes no memory and waits for nothing. No thread frees a block of the
+ * pool meanwhile: it may get an error, and the block stays live. A checkpoint is good
+ * until the pool loses its last reference, any number of times, and is freed by
  * gcpool_graph_pool_checkpoint_free, which accepts NULL.
  * @return 0. An error, and nothing has changed: -ENOENT: no such pool; -EBUSY: a
  * capture into it is under way, or another process may open one of its blocks

@@ -54,12 +54,13 @@ bool gcp_heap_noted(struct gcp_heap *heap, const struct gcp_noted *live, size_t 
 static void block_free(void *arg, struct gcp_block *block)
 {
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+	uint8_t used = GCP_BLOCK_USED;
 
-	if (atomic_load(&block->state) != GCP_BLOCK_USED)
+	/* A free that was faster, or an export, needs no lock for that. */
+	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_PENDING))
 		return;
 	gcp_heap_count(heap, block, -1);
 	gcp_stats_delta_free(&heap->pool->delta, block->requested, block->size);
-	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL((struct gcp_block_list *)arg, block, link);
 }
 
