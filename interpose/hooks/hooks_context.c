@@ -39,17 +39,12 @@ static CUresult green_created(CUresult result, struct CUgreenCtx_st **green)
 
 /* In a thread without a context cudart makes one current, in a free, too: it is called
  * again. */
-static void context_none(void)
-{
-	gcp_thread.runtime_confirmed = 0;
-}
-
 static CUresult context_popped(CUresult result)
 {
 	CUcontext left = NULL;
 
 	if (gcp_real.cuCtxGetCurrent(&left) != CUDA_SUCCESS || !left)
-		context_none();
+		gcp_thread.runtime_confirmed = 0;
 	return result;
 }
 
@@ -58,7 +53,7 @@ static CUresult context_current(CUresult result, CUcontext ctx)
 	if (result == CUDA_SUCCESS)
 		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
 	if (!ctx)
-		context_none();
+		gcp_thread.runtime_confirmed = 0;
 	return result;
 }
 

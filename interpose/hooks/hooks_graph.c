@@ -325,19 +325,11 @@ CUresult gcp_graph_call(const struct gcp_call_words *words)
 
 typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 
-/* Returns true if it may run on memory which is ordered by fences of another context.
- * Those of a primary context cover its green ones. */
-static bool is_away(CUgraphExec exec, CUcontext ctx)
-{
-	return gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL) &&
-	       gcp_exec_is_away(gcp_process.tracker, exec, ctx,
-				gcp_contexts_home_of(ctx) ?: ctx);
-}
-
-/* The real launch. An event stands behind it where it is away, for which the memory
- * waits once nothing holds it; without an event the memory of all graphs stays. Once
- * memory is open to all devices it may copy between them, and counts for all contexts.
- */
+/* The real launch. An event stands behind it where it is away: it may run on memory
+ * which is ordered by fences of another context (those of a primary context cover its
+ * green ones). For that event the memory waits once nothing holds it; without one the
+ * memory of all graphs stays. Once memory is open to all devices it may copy between
+ * them, and counts for all contexts. */
 static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    CUstream named)
 {
@@ -349,7 +341,9 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	    (copies || gcp_tracker_holds(gcp_process.tracker)) &&
 	    !gcp_stream_captures(named))
 		ctx = gcp_stream_context(named);
-	away = ctx && is_away(exec, ctx);
+	away = ctx && gcp_exec_is_away(gcp_process.tracker, exec, ctx, NULL) &&
+	       gcp_exec_is_away(gcp_process.tracker, exec, ctx,
+				gcp_contexts_home_of(ctx) ?: ctx);
 	result = real(exec, stream);
 	if (result != CUDA_SUCCESS || !ctx)
 		return result;
@@ -360,18 +354,7 @@ static CUresult launch_real(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	return result;
 }
 
-/* A launch into a stream that captures puts a copy of the graph into the captured one.
- */
-static CUresult launch_captured(CUgraphExec exec, CUstream stream)
-{
-	if (!gcp_process_capturing() || !gcp_stream_capturable(stream))
-		return CUDA_SUCCESS;
-	return gcp_graph_launched(gcp_process.tracker, gcp_stream_context(stream),
-				  stream, exec) == 0
-		   ? CUDA_SUCCESS
-		   : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
+/* Into a stream that captures it puts a copy of the graph into the captured one. */
 static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 			    CUstream named)
 {
@@ -385,7 +368,11 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	    guarded ? owned(gcp_launch_begin(gcp_process.tracker, exec, named, &launch))
 		    : CUDA_SUCCESS;
 	result = result ?: gcp_stream_submits(named);
-	result = result ?: launch_captured(exec, named);
+	if (result == CUDA_SUCCESS && gcp_process_capturing() &&
+	    gcp_stream_capturable(named) &&
+	    gcp_graph_launched(gcp_process.tracker, gcp_stream_context(named), named,
+			       exec) != 0)
+		result = CUDA_ERROR_OUT_OF_MEMORY;
 	result = result ?: launch_real(real, exec, stream, named);
 	assert(!launch.graph || guarded);      /* X10: cancelled, its end is not told */
 	assert(!launch.event || launch.graph); /* X1 */

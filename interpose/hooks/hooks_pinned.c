@@ -46,17 +46,6 @@ static CUresult host_pass(const struct host_request *request)
 	return result;
 }
 
-/* The pool could not, rounded up and with records to keep; what was asked for may still
- * fit. It must not cost a capture. */
-static CUresult host_pass_relaxed(const struct host_request *request)
-{
-	CUresult result = GCP_WITHIN(NULL, host_pass(request));
-
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		host_refused(request, GCP_SHORTAGE_DRIVER);
-	return result;
-}
-
 static int host_take(struct gcp_pool *pool, const struct host_request *request,
 		     void **ret_ptr)
 {
@@ -93,13 +82,21 @@ static CUresult host_alloc(const struct host_request *request)
 	}
 	if (result >= 0 && result != GCP_CUDA_OUT_OF_MEMORY)
 		return (CUresult)result;
+	assert(result < 0 || result == GCP_CUDA_OUT_OF_MEMORY);
 	/* Plain memory would be gone at its free, and a graph may still address it. And
 	 * no quota counts it. */
-	if (!gcp_tracker_capturing(gcp_process.tracker) &&
-	    gcp_process.options.pool.pinned_quota == GCP_LIMIT_NONE)
-		return host_pass_relaxed(request);
-	host_refused(request, result < 0 ? GCP_SHORTAGE_CAPTURE : GCP_SHORTAGE_POOL);
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	if (gcp_tracker_capturing(gcp_process.tracker) ||
+	    gcp_process.options.pool.pinned_quota != GCP_LIMIT_NONE) {
+		host_refused(request,
+			     result < 0 ? GCP_SHORTAGE_CAPTURE : GCP_SHORTAGE_POOL);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	/* The pool could not, rounded up and with records to keep; what was asked for
+	 * may still fit. It must not cost a capture. */
+	result = (int)GCP_WITHIN(NULL, host_pass(request));
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		host_refused(request, GCP_SHORTAGE_DRIVER);
+	return (CUresult)result;
 }
 
 /* --- free --------------------------------------------------------------------- */

@@ -49,30 +49,25 @@ static const uint64_t no_code;
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
-/* What the code at `function` begins with, and must begin with later, too. Code that
- * jumps away at once is patched already. */
-static void code_remember(const void *function, struct gcp_code *ret_code)
-{
-	uint64_t bytes;
-
-	assert(function);
-	memcpy(&bytes, function, sizeof(bytes));
-	*ret_code = (struct gcp_code){function, gcp_code_jumps(bytes) ? ~bytes : bytes};
-}
-
-/* Stream-ordered memory is not there before CUDA 11.2. */
+/* What the code of each function begins with, and must begin with later, too. Code that
+ * jumps away at once is patched already. Stream-ordered memory is not there before CUDA
+ * 11.2. */
 static bool runtime_fill(struct gcp_code *code, const struct gcp_elf *elf)
 {
 #define RUNTIME_NAME(tag, version, name, parameters, arguments) #name,
 	static const char names[][24] = {GCP_RUNTIME_HOOKS(RUNTIME_NAME, , )};
 	for (int i = 0; i < RUNTIME_FUNCTIONS; i++) {
 		const void *function = gcp_elf_symbol(elf, names[i]);
+		uint64_t bytes;
 
 		code[i] = (struct gcp_code){&no_code, 1};
-		if (function)
-			code_remember(function, &code[i]);
-		else if (i <= RUNTIME_cudaSetDevice)
+		if (!function && i <= RUNTIME_cudaSetDevice)
 			return false;
+		if (!function)
+			continue;
+		memcpy(&bytes, function, sizeof(bytes));
+		code[i] =
+		    (struct gcp_code){function, gcp_code_jumps(bytes) ? ~bytes : bytes};
 	}
 	return true;
 }
