@@ -249,11 +249,11 @@ static void *worker_run(void *arg)
 	for (unsigned i = 0; i < w->rounds; i++) {
 		uint64_t kind = pick(w, 36);
 
-		if (kind < 16)
+		if (kind < 14)
 			round_once(w);
-		else if (kind < 22)
+		else if (kind < 19)
 			round_keep(w);
-		else if (kind < 28)
+		else if (kind < 25)
 			round_parcel(w);
 		else if (kind < 30)
 			round_capture(w);
@@ -274,11 +274,11 @@ static void *contexts_run(void *arg)
 
 	(void)arg;
 	GCPT_OK(gcpt_use(0));
-	while (cu.cuCtxCreate && !atomic_load(&stop)) {
+	for (unsigned turn = 0; cu.cuCtxCreate && !atomic_load(&stop); turn++) {
 		GCPT_OK(cu.cuCtxCreate(&ctx, NULL, 0, 0));
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 4 && turn % 4 == 0; i++)
 			GCPT_OK(gcpt_malloc(&p[i], 1000u << 3 * i));
-		for (int i = 0; i < 2; i++)
+		for (int i = 0; i < 2 && turn % 4 == 0; i++)
 			GCPT_OK(gcpt_free(p[i]));
 		GCPT_OK(cu.cuCtxDestroy(ctx));
 		cu.cuCtxPopCurrent(&ignored);

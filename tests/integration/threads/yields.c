@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { OF = 200, YIELD = 20, SLEEP = 1, SLEEP_US = 300 };
+enum { OF = 200, YIELD = 20, SLEEP = 1, SLEEP_US = 1000 };
 
 typedef int mutex_call(pthread_mutex_t *mutex);
 

@@ -17,11 +17,11 @@ import preload
 
 GRAPHS = "--play stress --order threads --graphs 6 --bytes 2m --launches 400 --form"
 STRESS = "--threads 3 --streams 3 --rounds 120 --max 256k --keep 8"
-RUNS = [f"graph_scratch {GRAPHS} once --every-stream", "threads --rounds 60 --lives 3",
-        f"graph_scratch {GRAPHS} kept --every-stream", f"stress {STRESS}",
-        f"graph_scratch {GRAPHS} all", f"stress {STRESS} --async"]
+RUNS = [f"graph_scratch {GRAPHS} once --every-stream", f"stress {STRESS}",
+        f"graph_scratch {GRAPHS} kept --every-stream", f"stress {STRESS} --async",
+        f"graph_scratch {GRAPHS} all"]
 SETTINGS = {
-    "GCPSIM_SPEED": ["never", "random", "2000"], "GCPOOL_BACKEND": ["vmm", "segments"],
+    "GCPSIM_SPEED": ["never", "random", "2000"], "GCPOOL_BACKEND": ["vmm", "vmm", "segments"],
     "GCPOOL_DECAY": ["10000", "5"], "GCPOOL_TEST_WINDOW": ["64M", "0"]}
 # Only mapped memory is shared by graphs, and a busy device has them overlap.
 GRAPHS_SETTINGS = {"GCPSIM_SPEED": ["never", "random"], "GCPOOL_BACKEND": ["vmm"]}
@@ -34,7 +34,8 @@ def main():
     first = time.time_ns() // 1000 % 10**9
     while not checks.wrong and time.monotonic() - start < seconds:
         seed, count = str(first + count), count + 1
-        program, *arguments = RUNS[count % len(RUNS)].split()
+        run = "threads --rounds 60 --lives 3" if count % 3 else RUNS[count // 3 % len(RUNS)]
+        program, *arguments = run.split()
         command = [programs[program], *arguments, "--seed", seed]
         settings = {**SETTINGS, **(GRAPHS_SETTINGS if program == "graph_scratch" else {})}
         draw = random.Random(seed)
