@@ -208,6 +208,8 @@ SCENARIO_PRIMARY(
 	must(cuIpcGetMemHandle(&handle, first) == CUDA_ERROR_INVALID_VALUE, "exported");
 	OK(cuMemGetAddressRange(&more, &bytes, first + MIB));
 	must(more == first && bytes == 15 * MIB, "another range");
+	must(cuPointerGetAttribute(&handle, CU_POINTER_ATTRIBUTE_CONTEXT, -1ull),
+	     "-1 is in a block");
 	must(cuMemFree(first + MIB) == CUDA_ERROR_INVALID_VALUE, "freed inside");
 	must(cuMemAlloc(&more, 18 * MIB) == CUDA_ERROR_OUT_OF_MEMORY, "beyond 33 MiB");
 	more = allocated(16 * MIB);
@@ -236,8 +238,7 @@ SCENARIO_PRIMARY(
 	must(stats().spilled_bytes.current == 0, "still counted");
 	OK(cuMemFree(more));
 	(void)allocated(32 * MIB);
-	more = allocated(16 * MIB);
-	must(gcpsim_is_on_host(more), "another place");
+	must(gcpsim_is_on_host(more = allocated(16 * MIB)), "another place");
 	OK(cuMemFree(first));
 	if (called("gcpool_sleep", 1000) != 0)
 		return; /* it is not mapped */
