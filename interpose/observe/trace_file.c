@@ -30,7 +30,6 @@ static struct {
 	dev_t device;
 	ino_t inode;
 	struct gcp_trace_header *header;
-	char *base; /* addresses of all chunks */
 	uint64_t chunks_max;
 	uint32_t frames;
 	_Atomic bool over;     /* nothing more is written */
@@ -104,16 +103,18 @@ static void header_fill(struct gcp_trace_header *header)
 	memcpy(header->magic, GCP_TRACE_MAGIC, sizeof(header->magic));
 }
 
-/* The header of the new file. 0 or an errno. */
+/* Maps the new file with all that it may grow to, and writes its header. 0 or an errno.
+ */
 static int header_make(int fd)
 {
-	struct stat about;
+	uint64_t bytes =
+	    GCP_TRACE_HEADER_BYTES + file.chunks_max * GCP_TRACE_CHUNK_BYTES;
 	int error = space_take(fd, 0, GCP_TRACE_HEADER_BYTES);
 	void *header = MAP_FAILED;
+	struct stat about;
 
 	if (!error)
-		header = mmap(NULL, GCP_TRACE_HEADER_BYTES, PROT_READ | PROT_WRITE,
-			      MAP_SHARED, fd, 0);
+		header = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (!error && (header == MAP_FAILED || gcp_file_stat(fd, &about) != 0))
 		error = errno;
 	if (error)
@@ -131,8 +132,7 @@ static bool tables_make(void)
 	char *memory =
 	    gcp_memory_map(GCP_TRACE_CONTENTS * table, PROT_READ | PROT_WRITE);
 
-	file.base = gcp_memory_map(file.chunks_max * GCP_TRACE_CHUNK_BYTES, PROT_NONE);
-	if (!memory || !file.base)
+	if (!memory)
 		return refuse(ENOMEM);
 	for (int i = 0; i < GCP_TRACE_CONTENTS; i++)
 		file.areas[i].places = (char *_Atomic *)(memory + (size_t)i * table);
@@ -196,24 +196,17 @@ static void full_say(int error)
 				: "keeping the newest events there");
 }
 
-/* Maps the next chunk of the file, if it may have one. NULL: it may not. */
+/* The next chunk of the file, if it may have one. NULL: it may not. */
 static struct gcp_trace_chunk *chunk_create(void)
 {
 	gcp_assert_held(GCP_RANK_TRACE_FILE);
 	uint64_t at = GCP_TRACE_HEADER_BYTES + file.chunks * GCP_TRACE_CHUNK_BYTES;
-	char *place = file.base + file.chunks * GCP_TRACE_CHUNK_BYTES;
-	void *memory = MAP_FAILED;
 	int fd, error;
 
 	if (file.full || file.chunks == file.chunks_max)
 		return NULL;
 	fd = same_open();
 	error = fd < 0 ? errno : space_take(fd, at, GCP_TRACE_CHUNK_BYTES);
-	if (!error) {
-		memory = mmap(place, GCP_TRACE_CHUNK_BYTES, PROT_READ | PROT_WRITE,
-			      MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, (off_t)at);
-		error = memory == MAP_FAILED ? errno : 0;
-	}
 	if (fd >= 0)
 		close(fd);
 	if (error) {
@@ -225,7 +218,7 @@ static struct gcp_trace_chunk *chunk_create(void)
 	}
 	file.chunks++;
 	file.header->chunks = file.chunks;
-	return memory;
+	return (void *)((char *)file.header + at);
 }
 
 /* The oldest chunk of events. */
