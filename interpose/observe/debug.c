@@ -12,7 +12,6 @@
 enum {
 	MARGIN_LEAST = 256, /* bytes that are asked for more */
 	MARGIN_MOST = 4096, /* bytes that are looked at */
-	PARTS_MAX = 64,     /* of freed blocks that one allocation looks at */
 };
 
 static uint32_t wanted, frames_wanted; /* constant after start */
@@ -98,14 +97,13 @@ static bool freed_take(const struct gcp_block_info *block, bool look)
 {
 	struct gcp_debug_block part;
 	uint64_t marked = 0;
-	uint32_t parts = 0;
 	bool whole = true;
 
 	while (gcp_debug_book_take(block->addr, block->size, &part)) {
 		if (!part.freed || !part.marked)
 			continue;
 		marked += part.range.bytes;
-		if (look && parts++ < PARTS_MAX)
+		if (look)
 			whole &= pattern_look(GCP_DEBUG_FREED, &part, part.range.at,
 					      part.range.bytes);
 	}
