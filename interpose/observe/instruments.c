@@ -8,13 +8,7 @@
 #include "live.h"
 #include "trace.h"
 
-/* Bits, set once before the first allocation. */
-enum {
-	TRACE = 1,
-	LIVE = 2,
-	DEBUG = 4,
-};
-static uint32_t wanted;
+static bool debugs; /* constant after gcpool_observe */
 
 struct gcp_services gcp;
 
@@ -22,7 +16,7 @@ struct gcp_services gcp;
 
 static void load(void)
 {
-	if (wanted & DEBUG || gcp.process->options.trace_frames)
+	if (debugs || gcp.process->options.trace_frames)
 		gcp_stacks_load();
 }
 
@@ -50,7 +44,7 @@ static void end(bool quietly)
 		gcp_trace_sample(pools, true);
 	gcp_trace_file_end();
 	gcp_live_end();
-	if (wanted & DEBUG && pools && !quietly)
+	if (debugs && pools && !quietly)
 		gcp_debug_end(pools);
 }
 
@@ -70,7 +64,7 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 	if (!addr || gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;
 	assert(info.addr == addr);
-	if (wanted & DEBUG)
+	if (debugs)
 		gcp_debug_alloc(&info, order);
 	block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
 		  (uint64_t)(uintptr_t)info.heap);
@@ -81,7 +75,7 @@ static void free_wrong(gcp_addr addr, uint32_t more)
 {
 	assert(more == 1 || more == 2);
 	gcp_trace_add(GCP_TRACE_free_wrong, gcp.device(), addr, 0, 0, more, true);
-	if (wanted & DEBUG)
+	if (debugs)
 		gcp_debug_free_wrong(addr);
 }
 
@@ -97,7 +91,7 @@ static void freeing(gcp_addr addr, struct gcp_observed_order order)
 	if (result != 0)
 		return;
 	assert(info.addr == addr);
-	if (wanted & DEBUG)
+	if (debugs)
 		gcp_debug_free(&info, order);
 	if (info.heap)
 		block_add(GCP_TRACE_free_graph, &info, (uint64_t)(uintptr_t)info.heap);
@@ -120,9 +114,9 @@ static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64
 		arg = 0;
 	}
 	gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, true);
-	if (wanted & DEBUG && kind == GCP_TRACE_host_alloc)
+	if (debugs && kind == GCP_TRACE_host_alloc)
 		gcp_debug_host_alloc(addr, bytes);
-	if (wanted & DEBUG && kind == GCP_TRACE_host_free)
+	if (debugs && kind == GCP_TRACE_host_free)
 		gcp_debug_host_free(addr);
 }
 
@@ -151,13 +145,8 @@ gcpool_observe(uint64_t version, const struct gcp_services *services,
 	if (version != GCP_OBSERVE_VERSION)
 		return false;
 	gcp = *services;
-	if (gcp_trace_start(options))
-		wanted |= TRACE;
-	if (gcp_live_start(options))
-		wanted |= LIVE;
-	if (gcp_debug_start(options))
-		wanted |= DEBUG;
-	observer.events = wanted & (TRACE | DEBUG);
-	*ret_observer = wanted ? &observer : NULL;
+	debugs = gcp_debug_start(options);
+	observer.events = gcp_trace_start(options) || debugs;
+	*ret_observer = gcp_live_start(options) || observer.events ? &observer : NULL;
 	return true;
 }
