@@ -69,7 +69,6 @@ static char place[64];              /* of the file; empty: the host's memory */
 /* --- what is copied ------------------------------------------------------------ */
 
 struct survey {
-	struct gcp_spans *spans;
 	uint64_t ordinary, shared; /* bytes that stay */
 	bool lacks_memory;
 };
@@ -79,8 +78,7 @@ struct survey {
 static void content_add(void *arg, const struct gcp_block_view *block)
 {
 	struct survey *survey = arg;
-	struct gcp_spans *all = survey->spans;
-	struct gcp_span *last = all->count ? &all->at[all->count - 1] : NULL;
+	struct gcp_span *last = spans.count ? &spans.at[spans.count - 1] : NULL;
 	uint64_t end = last ? last->addr + last->bytes : 0;
 
 	if (!block->content)
@@ -91,12 +89,12 @@ static void content_add(void *arg, const struct gcp_block_view *block)
 		survey->shared += block->size;
 	if (!last || (end - 1) / CHUNK != block->addr / CHUNK ||
 	    block->addr - end > GAP_MAX)
-		survey->lacks_memory |= !gcp_spans_add(all, block);
+		survey->lacks_memory |= !gcp_spans_add(&spans, block);
 	else {
 		uint64_t more = block->addr + block->size - end;
 
 		last->bytes += more;
-		all->bytes += more;
+		spans.bytes += more;
 	}
 }
 
@@ -104,7 +102,7 @@ static void contents_find(struct survey *survey)
 {
 	struct gcp_pools *pools = gcp_process.pools;
 
-	gcp_spans_close(survey->spans);
+	gcp_spans_close(&spans);
 	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
 		gcp_pools_blocks(pools, device, content_add, survey);
 }
@@ -162,11 +160,10 @@ static int obstacle_find(struct survey *survey, struct gcp_text *said)
 
 static int host_take(struct survey *survey, struct gcp_text *said)
 {
-	uint64_t room = *place ? UINT64_MAX : gcp_host_room(),
-		 bytes = survey->spans->bytes;
+	uint64_t room = *place ? UINT64_MAX : gcp_host_room(), bytes = spans.bytes;
 	int error = survey->lacks_memory || bytes > room
 			? ENOMEM
-			: gcp_spans_open(survey->spans, place);
+			: gcp_spans_open(&spans, place);
 
 	if (error && *place) {
 		gcp_text_add_bytes(said, "there can be no file of ", bytes);
@@ -209,7 +206,7 @@ static CUresult unused_give_back(void)
 /* The gate is closed. */
 static int fall_asleep(uint64_t until, struct gcp_text *said)
 {
-	struct survey survey = {.spans = &spans};
+	struct survey survey = {0};
 	int result = obstacle_find(&survey, said);
 
 	gcp_assert_held(GCP_RANK_SLEEP);

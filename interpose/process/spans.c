@@ -29,13 +29,8 @@ struct copying {
 	const struct gcp_spans *spans;
 	bool out;              /* to the host */
 	_Atomic uint64_t next; /* turn */
-	_Atomic int result;    /* of them one that failed */
-};
-
-struct worker {
-	struct copying *copying;
-	char *stage; /* a piece */
-	pthread_t thread;
+	_Atomic uint32_t workers;
+	_Atomic int result; /* of them one that failed */
 };
 
 bool gcp_spans_add(struct gcp_spans *spans, const struct gcp_block_view *block)
@@ -233,9 +228,10 @@ static CUresult piece_copy(const struct copying *copying, const struct gcp_span 
 
 static void *worker_run(void *arg)
 {
-	const struct worker *worker = arg;
-	struct copying *copying = worker->copying;
+	struct copying *copying = arg;
 	const struct gcp_spans *spans = copying->spans;
+	char *stage = (char *)spans->stage +
+		      (uint64_t)atomic_fetch_add(&copying->workers, 1) * PIECE;
 	uint64_t each = (spans->bytes / PIECE + PLACES) / PLACES, turn, at;
 	CUresult result = CUDA_SUCCESS;
 
@@ -245,10 +241,10 @@ static void *worker_run(void *arg)
 		if (at >= spans->bytes)
 			continue;
 		const struct gcp_span *span = span_find(spans, at);
-		result = atomic_load(&gcp_gate.ends)
-			     ? CUDA_ERROR_DEINITIALIZED
-			     : GCP_WITHIN(span->ctx,
-					  piece_copy(copying, span, at, worker->stage));
+		result =
+		    atomic_load(&gcp_gate.ends)
+			? CUDA_ERROR_DEINITIALIZED
+			: GCP_WITHIN(span->ctx, piece_copy(copying, span, at, stage));
 	}
 	if (result != CUDA_SUCCESS)
 		atomic_store(&copying->result, (int)result);
@@ -260,22 +256,18 @@ static void *worker_run(void *arg)
 int gcp_spans_copy(struct gcp_spans *spans, bool out)
 {
 	struct copying copying = {.spans = spans, .out = out};
-	struct worker workers[WORKERS_MAX];
+	pthread_t threads[WORKERS_MAX];
 	int (*join)(pthread_t, void **);
 	uint32_t count = 0;
 
 	assert(spans->host || spans->bytes == 0);
 	*(void **)&join = gcp_elf_libc_symbol("pthread_join");
-	for (; join && count + 1 < spans->stages; count++) {
-		workers[count] = (struct worker){
-		    &copying, (char *)spans->stage + (uint64_t)(count + 1) * PIECE, 0};
-		if (!gcp_thread_create(&workers[count].thread, worker_run,
-				       &workers[count]))
-			break;
-	}
-	(void)worker_run(&(struct worker){&copying, spans->stage, 0});
+	while (join && count + 1 < spans->stages &&
+	       gcp_thread_create(&threads[count], worker_run, &copying))
+		count++;
+	(void)worker_run(&copying);
 	while (count > 0)
-		(void)join(workers[--count].thread, NULL);
+		(void)join(threads[--count], NULL);
 	if (copying.result == 0 && !out)
 		stage_release(spans);
 	return copying.result;
