@@ -33,16 +33,15 @@ static enum gcp_handles_mode mode_read(void)
 	return (enum gcp_handles_mode)options.handles;
 }
 
-/* Of threads that meet here one reads; to the others they are off until it has. */
+/* Threads that meet here read the same. */
 enum gcp_handles_mode gcp_handles_mode(void)
 {
-	enum { UNREAD, READING, READ };
-	static _Atomic int known; /* READ + mode */
-	int state = atomic_load_explicit(&known, memory_order_relaxed);
+	static _Atomic int known; /* the mode + 1 */
+	int mode = atomic_load_explicit(&known, memory_order_relaxed);
 
-	if (state == UNREAD && atomic_compare_exchange_strong(&known, &state, READING))
-		atomic_store(&known, state = READ + (int)mode_read());
-	return state < READ ? GCP_HANDLES_OFF : (enum gcp_handles_mode)(state - READ);
+	if (mode == 0)
+		atomic_store(&known, mode = (int)mode_read() + 1);
+	return (enum gcp_handles_mode)(mode - 1);
 }
 
 /* --- the real functions ---------------------------------------------------------- */
