@@ -21,19 +21,11 @@ static void load(void)
 }
 
 /* A thread that uses several contexts in turn comes here more often than once. */
-static void context_used(const void *ctx, int device)
+static bool is_new_context(uint64_t ctx)
 {
-	static const void *_Atomic latest[64];
+	static _Atomic uint64_t latest[64];
 
-	if (atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) != ctx)
-		gcp_trace_add(GCP_TRACE_context, device, (uintptr_t)ctx, 0, 0, 0,
-			      false);
-}
-
-static void after_fork(void)
-{
-	gcp_trace_file_leave();
-	gcp_live_after_fork();
+	return atomic_exchange(&latest[(ctx >> 6) % 64], ctx) != ctx;
 }
 
 static void end(bool quietly)
@@ -61,7 +53,7 @@ static void allocated(gcp_addr addr, struct gcp_observed_order order)
 {
 	struct gcp_block_info info;
 
-	if (!addr || gcp.pools_held(gcp.process->pools, addr, &info) != 0)
+	if (gcp.pools_held(gcp.process->pools, addr, &info) != 0)
 		return;
 	assert(info.addr == addr);
 	if (debugs)
@@ -109,11 +101,14 @@ static void call(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes, uint64
 		free_wrong(addr, more);
 		return;
 	}
+	if (kind == GCP_TRACE_context && !is_new_context(addr))
+		return;
 	if (kind == GCP_TRACE_pass_alloc || kind == GCP_TRACE_pass_free) {
 		more = gcp_trace_took(arg);
 		arg = 0;
 	}
-	gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more, true);
+	gcp_trace_add(kind, gcp.device(), addr, bytes, arg, more,
+		      kind != GCP_TRACE_context);
 	if (debugs && kind == GCP_TRACE_host_alloc)
 		gcp_debug_host_alloc(addr, bytes);
 	if (debugs && kind == GCP_TRACE_host_free)
@@ -126,13 +121,11 @@ static struct gcp_observer observer = {
     .load = load,
     .driver = gcp_trace_driver,
     .device = gcp_trace_device,
-    .context = context_used,
     .margin = gcp_debug_margin,
     .allocated = allocated,
     .freeing = freeing,
     .occasion = gcp_live_occasion,
     .call = call,
-    .after_fork = after_fork,
     .end = end,
 };
 

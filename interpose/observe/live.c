@@ -130,11 +130,6 @@ void gcp_live_end(void)
 	}
 }
 
-void gcp_live_after_fork(void)
-{
-	page = NULL;
-}
-
 /* --- write ------------------------------------------------------------------- */
 
 static void unused_update(struct gcp_live_device *devices)

@@ -73,7 +73,6 @@ struct gcp_live_block {
 bool gcp_live_start(const struct gcp_options *options);
 /* The process ends: the page goes. */
 void gcp_live_end(void);
-void gcp_live_after_fork(void);
 
 /* From time to time, in the library's thread, with no lock held. */
 void gcp_live_occasion(void);

@@ -38,9 +38,9 @@ struct gcp_observed_order {
 	void *stream;
 };
 
-/* gcp_process.instruments: load, device, occasion, after_fork and end are called. The
+/* gcp_process.instruments: load, device, occasion and end are called. The
  * others where `events` says so: gcp_process.observer is the same table then. None is
- * called before gcpool_observe has returned, and after after_fork. But for driver and
+ * called before gcpool_observe has returned, and in a forked child. But for driver and
  * margin they may take locks and call CUDA, and no lock of the pools is held. */
 struct gcp_observer {
 	bool events; /* a recording or GCPOOL_DEBUG */
@@ -50,21 +50,18 @@ struct gcp_observer {
 	void (*driver)(struct gcp_driver *driver);
 	/* A device is used for the first time. */
 	void (*device)(int device, const struct gcp_gpu *gpu);
-	/* A context of the device is used, maybe not for the first time. */
-	void (*context)(const void *ctx, int device);
 	/* The bytes that an allocation of now should have behind it. */
 	uint64_t (*margin)(void);
-	/* The program is given a block; 0: its allocation has failed. */
+	/* The program is given a block. */
 	void (*allocated)(gcp_addr addr, struct gcp_observed_order order);
 	/* Before the real free: another thread may be given the block at once. */
 	void (*freeing)(gcp_addr addr, struct gcp_observed_order order);
 	/* From time to time, in the library's thread (GCPOOL_THREAD). */
 	void (*occasion)(void);
-	/* All else that a recording has. Of passed calls `arg` is when they began. */
+	/* All else that a recording has, of the thread's device. Of passed calls `arg`
+	 * is when they began. A context may be used already. */
 	void (*call)(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes,
 		     uint64_t arg, uint32_t more);
-	/* In a forked child. */
-	void (*after_fork)(void);
 	/* The process ends. quietly: no lock may be taken. */
 	void (*end)(bool quietly);
 };

@@ -68,8 +68,6 @@ uint32_t gcp_stacks_walk(uint32_t most, uintptr_t *ret_frames);
 bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames);
 /* The recording is over, by itself. */
 void gcp_trace_file_end(void);
-/* In a forked child: the file is the parent's. */
-void gcp_trace_file_leave(void);
 
 /* The next slot of events (RARE: of those that are never overwritten, while there is
  * room) or entry of stacks, and its number, from 1. NULL: there is no room, and one

@@ -176,11 +176,6 @@ void gcp_trace_file_end(void)
 	file.header->end_ns = gcp_clock_ns();
 }
 
-void gcp_trace_file_leave(void)
-{
-	atomic_store(&file.over, true);
-}
-
 /* --- grow -------------------------------------------------------------------- */
 
 static void full_say(int error)

@@ -103,7 +103,7 @@ struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 	if (!pool)
 		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
 			(void *)ctx);
-	else if (gcp_process.observer)
-		gcp_process.observer->context(home, device);
+	else
+		gcp_observe_call(GCP_TRACE_context, (uintptr_t)home, 0, 0, 0);
 	return pool;
 }

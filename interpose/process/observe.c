@@ -130,27 +130,22 @@ static uint64_t margin_wanted(void)
 /* Tells what an allocation has given. */
 static int told(int result, const gcp_addr *addr, struct gcp_observed_order order)
 {
-	assert(result != 0 || *addr); /* 0 says that it has failed */
-	if (gcp_process.observer)
-		gcp_process.observer->allocated(result == 0 ? *addr : 0, order);
+	assert(result != 0 || *addr);
+	if (result == 0 && gcp_process.observer)
+		gcp_process.observer->allocated(*addr, order);
 	return result;
 }
 
 /* With a margin behind the block, if memory is there for it. */
-static int alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
-			gcp_addr *ret_addr)
-{
-	gcp_tracker_collect(gcp_process.tracker);
-	return gcp_pool_alloc_margin(pool, bytes, margin, ret_addr);
-}
-
 int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
 	uint64_t margin = margin_wanted();
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 
-	if (margin)
-		result = alloc_margin(pool, bytes, margin, ret_addr);
+	if (margin) {
+		gcp_tracker_collect(gcp_process.tracker);
+		result = gcp_pool_alloc_margin(pool, bytes, margin, ret_addr);
+	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		result = gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
 					   gcp_thread.stream, bytes, ret_addr);
@@ -161,11 +156,9 @@ int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
 			    struct gcp_stream_order *order, gcp_addr *ret_addr)
 {
 	uint64_t margin = margin_wanted();
-	int result = GCP_CUDA_OUT_OF_MEMORY;
+	int result = gcp_pool_alloc_stream(pool, bytes, margin, order, ret_addr);
 
-	if (margin)
-		result = gcp_pool_alloc_stream(pool, bytes, margin, order, ret_addr);
-	if (result == GCP_CUDA_OUT_OF_MEMORY)
+	if (margin && result == GCP_CUDA_OUT_OF_MEMORY)
 		result = gcp_pool_alloc_stream(pool, bytes, 0, order, ret_addr);
 	return told(result, ret_addr, (struct gcp_observed_order){true, true, stream});
 }

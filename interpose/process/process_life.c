@@ -209,8 +209,6 @@ static void fork_child(void)
 		gcp_resolve_after_fork();
 	} else {
 		gcp_gate = (struct gcp_gate){0};
-		if (gcp_process.instruments)
-			gcp_process.instruments->after_fork();
 		gcp_process.instruments = gcp_process.observer = NULL;
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
