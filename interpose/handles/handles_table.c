@@ -14,23 +14,6 @@
 
 #include "handles_table.h"
 
-#define VALUE(prefix, what)                                                            \
-	{                                                                              \
-		prefix "Get" what, prefix "Set" what, false, false, false              \
-	}
-#define POINTER(prefix, what)                                                          \
-	{                                                                              \
-		prefix "Get" what, prefix "Set" what, true, false, false               \
-	}
-#define STREAM(prefix, what)                                                           \
-	{                                                                              \
-		prefix "Get" what, prefix "Set" what, true, true, false                \
-	}
-#define CUBLAS_STREAM                                                                  \
-	{                                                                              \
-		"cublasGetStream_v2", "cublasSetStream_v2", true, true, true           \
-	}
-
 /* Of vectors and matrices in memory, of the process (logger, backdoor), of the one
  * handle of the legacy API (kernel stream), of cublasXt's own handles; and the
  * workspace, which setting the stream sets back. */
@@ -68,34 +51,39 @@ static const char cusolversp_others[] =
 
 /* clang-format off */
 
+/* A part of the state, and of its flags those that are true. */
+#define SETTING(prefix, what, ...)                                                     \
+	{.getter = prefix "Get" what, .setter = prefix "Set" what, __VA_ARGS__}
+#define STREAM .pointer = true, .required = true
+
 /* name, prefix, status for a handle that was destroyed already, what it has, setters that
  * do not concern it. */
 const struct gcp_handle_kind gcp_handle_kinds[GCP_HANDLE_KINDS] = {
     [GCP_HANDLE_CUBLAS] = {"cublas", "cublas", 1 /* NOT_INITIALIZED */, {
-	CUBLAS_STREAM,
-	VALUE("cublas", "PointerMode_v2"),
-	VALUE("cublas", "AtomicsMode"),
-	VALUE("cublas", "MathMode"),
-	VALUE("cublas", "SmCountTarget"),
-	VALUE("cublas", "EmulationStrategy"),
-	VALUE("cublas", "EmulationSpecialValuesSupport"),
-	VALUE("cublas", "FixedPointEmulationMantissaControl"),
-	VALUE("cublas", "FixedPointEmulationMaxMantissaBitCount"),
-	VALUE("cublas", "FixedPointEmulationMantissaBitOffset"),
-	POINTER("cublas", "FixedPointEmulationMantissaBitCountPointer"),
-	VALUE("cublas", "EnvironmentMode"),
+	SETTING("cublas", "Stream_v2", STREAM, .always = true),
+	SETTING("cublas", "PointerMode_v2"),
+	SETTING("cublas", "AtomicsMode"),
+	SETTING("cublas", "MathMode"),
+	SETTING("cublas", "SmCountTarget"),
+	SETTING("cublas", "EmulationStrategy"),
+	SETTING("cublas", "EmulationSpecialValuesSupport"),
+	SETTING("cublas", "FixedPointEmulationMantissaControl"),
+	SETTING("cublas", "FixedPointEmulationMaxMantissaBitCount"),
+	SETTING("cublas", "FixedPointEmulationMantissaBitOffset"),
+	SETTING("cublas", "FixedPointEmulationMantissaBitCountPointer", .pointer = true),
+	SETTING("cublas", "EnvironmentMode"),
     }, cublas_others},
     [GCP_HANDLE_CUDNN] = {"cudnn", "cudnn", 2000 /* BAD_PARAM */, {
-	STREAM("cudnn", "Stream"),
+	SETTING("cudnn", "Stream", STREAM),
     }, cudnn_others},
     [GCP_HANDLE_CUSOLVERDN] = {"cusolverDn", "cusolver", 1, {
-	STREAM("cusolverDn", "Stream"),
-	VALUE("cusolverDn", "DeterministicMode"),
-	VALUE("cusolverDn", "MathMode"),
-	VALUE("cusolverDn", "EmulationStrategy"),
+	SETTING("cusolverDn", "Stream", STREAM),
+	SETTING("cusolverDn", "DeterministicMode"),
+	SETTING("cusolverDn", "MathMode"),
+	SETTING("cusolverDn", "EmulationStrategy"),
     }, cusolverdn_others},
     [GCP_HANDLE_CUSOLVERSP] = {"cusolverSp", "cusolver", 1, {
-	STREAM("cusolverSp", "Stream"),
+	SETTING("cusolverSp", "Stream", STREAM),
     }, cusolversp_others},
 };
 
