@@ -325,12 +325,14 @@ static bool free_group_add(struct gcp_capture *capture, uint64_t latest)
 	struct gcp_nodes *kept = &capture->kept, *strays = &capture->strays;
 	const struct gcp_open_end *end;
 	struct gcp_free_group *free_group;
-	bool room = true;
 	size_t bytes;
+	bool room;
 
 	assert(capture->kept_for <= latest && capture->pool); /* G13 */
 	if (capture->kept_for < latest)
 		kept->count = 0;
+	/* All of them were there: a group is closed before one is added. */
+	room = nodes_append(kept, strays->items, strays->count); /* G5 */
 	SLIST_FOREACH (end, &capture->streams, link) {
 		if (!end->handle)
 			continue;
@@ -338,13 +340,14 @@ static bool free_group_add(struct gcp_capture *capture, uint64_t latest)
 		if (end->kept != latest)
 			room &= nodes_append(kept, capture->frontier.items + end->first,
 					     end->count);
-		/* Strays that precede an end by now are among the nodes of each later
-		 * group. */
+		/* Those that precede an end by now are among the nodes of each later
+		 * group; in this one an end may have been kept before it came to that.
+		 */
 		for (size_t i = 0; i < strays->count; i++)
 			if (reach_has(&capture->reach, strays->items[i], end->line))
 				strays->items[i--] = strays->items[--strays->count];
 	}
-	if (!room || !nodes_append(kept, strays->items, strays->count))
+	if (!room)
 		return false;
 	bytes = kept->count * sizeof(kept->items[0]);
 	free_group = malloc(sizeof(*free_group) + bytes);

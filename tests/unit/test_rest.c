@@ -284,6 +284,26 @@ TEST(a_node_of_the_program_follows_what_was_given_again)
 	assert_false(is_given_again(given, 3 * MIB)); /* the node may use it */
 }
 
+/* Another stream is made to follow it after the free. */
+TEST(what_is_given_again_comes_behind_a_node_of_the_program)
+{
+	struct node *node = &cuda.nodes[NODES - 1];
+	gcp_addr addr;
+
+	kernel(0);
+	wait_for(1, 0);
+	addr = capture_alloc(3 * MIB);
+	node->dependencies[0] = last_node();
+	OK(gcp_tracker_node_added(tracker, graph, node));
+	must_free(addr);
+	kernel(1);
+	gcp_tracker_graph_given(tracker, stream_handle(1), false);
+	cuda.ends[1][1] = node;
+	assert_true(is_given_again(addr, 3 * MIB));
+	OK(work_captured(0));
+	assert_true(depends_on(0, node));
+}
+
 TEST(a_stream_that_is_turned_back_follows_what_was_given_again)
 {
 	gcp_tracker_graph_given(tracker, stream_handle(0), false);
