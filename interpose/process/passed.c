@@ -239,10 +239,12 @@ CUdevice gcp_passed_device(const CUmemAllocationProp *properties)
 uint64_t gcp_passed_array_bytes(size_t width, size_t height, size_t depth,
 				CUarray_format format, unsigned int channels)
 {
-	static const unsigned char bytes_of[] = {1, 1, 2, 4};
-	unsigned int wide = format == CU_AD_FORMAT_FLOAT  ? 4
-			    : format == CU_AD_FORMAT_HALF ? 2
-							  : bytes_of[format & 3];
+	static const unsigned char bytes_of[] = {
+	    [CU_AD_FORMAT_UNSIGNED_INT16] = 2, [CU_AD_FORMAT_UNSIGNED_INT32] = 4,
+	    [CU_AD_FORMAT_SIGNED_INT16] = 2,   [CU_AD_FORMAT_SIGNED_INT32] = 4,
+	    [CU_AD_FORMAT_HALF] = 2,           [CU_AD_FORMAT_FLOAT] = 4,
+	};
+	size_t wide = format < sizeof(bytes_of) ? bytes_of[format] : 0;
 
-	return width * (height ? height : 1) * (depth ? depth : 1) * channels * wide;
+	return width * (height ?: 1) * (depth ?: 1) * channels * (wide ?: 1);
 }

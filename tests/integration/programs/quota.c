@@ -72,10 +72,10 @@ static void other_kinds(bool passes)
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
 	};
-	const CUDA_ARRAY_DESCRIPTOR floats = {.Width = 1024,
-					      .Height = 1024,
-					      .Format = CU_AD_FORMAT_FLOAT,
-					      .NumChannels = 1};
+	CUDA_ARRAY_DESCRIPTOR numbers = {.Width = 1024,
+					 .Height = 1024,
+					 .Format = CU_AD_FORMAT_FLOAT,
+					 .NumChannels = 1};
 	size_t left = what_is_left(), bytes = 8 * (size_t)MIB;
 	CUmemGenericAllocationHandle handle, more;
 	CUstream stream;
@@ -90,15 +90,18 @@ static void other_kinds(bool passes)
 	GCPT_OK(cu.cuMemAddressReserve(&at, bytes, 0, 0, 0));
 	GCPT_OK(cu.cuMemMap(at, bytes, 0, handle, 0), cu.cuMemRelease(handle));
 	must_be(left - bytes, what_is_left(), "mapped, and released");
-	GCPT_OK(cu.cuMemUnmap(at, bytes), cu.cuArrayCreate(&array, &floats));
+	GCPT_OK(cu.cuMemUnmap(at, bytes), cu.cuArrayCreate(&array, &numbers));
 	must_be(left - 4 * (size_t)MIB, what_is_left(), "with an array alone");
+	numbers.Format = CU_AD_FORMAT_SIGNED_INT32;
+	GCPT_OK(cu.cuArrayDestroy(array), cu.cuArrayCreate(&array, &numbers));
+	must_be(left - 4 * (size_t)MIB, what_is_left(), "with one of signed numbers");
 	GCPT_OK(cu.cuArrayDestroy(array));
 	must_be(left, what_is_left(), "without it");
 	if (!passes)
 		return;
 	GCPT_OK(gcpt_stream_create(&stream), gcpt_malloc_async(&p, bytes, stream));
 	must_be(left - bytes, what_is_left(), "in stream order");
-	GCPT_OK(gcpt_free_async(p, stream), cu.cuArrayCreate(&array, &floats));
+	GCPT_OK(gcpt_free_async(p, stream), cu.cuArrayCreate(&array, &numbers));
 	GCPT_OK(gcpt_device_reset(0), gcpt_use(0));
 	must_be(total, what_is_left(), "after a reset");
 }
