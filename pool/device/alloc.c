@@ -110,7 +110,8 @@ static int wait_by_free(struct gcp_pool *pool)
  * closes the epoch. A capture forbids fences: blocks that are freed meanwhile wait for
  * its end, up to a window. If no fence can be set, the free waits for its context, as
  * plain CUDA's does: an allocation could not tell later whether the work is done. */
-static int free_end(struct gcp_pool *pool, uint64_t epoch, bool waits, bool close)
+static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t epoch,
+					      bool waits, bool close)
 {
 	const struct gcp_config *config = &pool->pools->config;
 	int64_t most = (int64_t)config->window_bytes;
