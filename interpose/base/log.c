@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "../../pool/pool.h"
 #include "../gcpool.h"
@@ -203,7 +204,7 @@ static atomic_bool unread;
 
 enum {
 	READER_WAIT_MS = 1000,
-	PIECE = 4096, /* bytes: a pipe or a socket with room takes them at once */
+	PIECE = 4096, /* bytes: a pipe that has room takes so much without waiting */
 };
 
 /* A regular file gets all by one write(2): other processes append to it. Waits until
@@ -229,8 +230,12 @@ static int bytes_write(const struct gcp_text *text, int fd)
 		atomic_store(&unread, ready == 0);
 		if (ready == 0)
 			return EAGAIN;
-		written = write(fd, next,
-				S_ISREG(about.st_mode) || left < PIECE ? left : PIECE);
+		if (S_ISSOCK(about.st_mode))
+			written = send(fd, next, left, MSG_DONTWAIT | MSG_NOSIGNAL);
+		else
+			written = write(fd, next,
+					S_ISREG(about.st_mode) || left < PIECE ? left
+									       : PIECE);
 		if (written < 0 && errno == EAGAIN)
 			gcp_sleep(1000 * 1000);
 		if (written < 0 && (errno == EINTR || errno == EAGAIN))
@@ -278,19 +283,18 @@ void gcp_stderr_note(void)
 /* A program that has closed its stderr, as daemons do, may have a file of its own data
  * or a connection as descriptor 2. Its stderr is not close-on-exec, and is a terminal,
  * a pipe, or the file of the first call. */
-static bool stderr_is_open(void)
+static bool stderr_is_open(struct stat *ret_about)
 {
 	long flags = syscall(SYS_fcntl, STDERR_FILENO, F_GETFD);
-	struct stat about;
 
 	if (flags < 0 || flags & FD_CLOEXEC ||
-	    gcp_file_stat(STDERR_FILENO, &about) != 0)
+	    gcp_file_stat(STDERR_FILENO, ret_about) != 0)
 		return false;
 	gcp_stderr_note();
-	return S_ISFIFO(about.st_mode) ||
-	       (S_ISCHR(about.st_mode) && isatty(STDERR_FILENO)) ||
-	       (about.st_dev == atomic_load(&first.device) &&
-		about.st_ino == atomic_load(&first.inode));
+	return S_ISFIFO(ret_about->st_mode) ||
+	       (S_ISCHR(ret_about->st_mode) && isatty(STDERR_FILENO)) ||
+	       (ret_about->st_dev == atomic_load(&first.device) &&
+		ret_about->st_ino == atomic_load(&first.inode));
 }
 
 /* A program may have closed 0, 1 or 2: our file must not take their place. */
@@ -304,6 +308,31 @@ static int above_stderr(int fd)
 	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	close(fd);
 	return moved;
+}
+
+/* A write to a pipe or a terminal waits, if another process has filled it after the
+ * poll or if it takes only a part. So both are opened once more, not to block; where
+ * that is not allowed, they are written as they are. */
+static int stderr_open(void)
+{
+	struct stat about, again;
+	int fd;
+
+	if (!stderr_is_open(&about)) {
+		errno = EBADF;
+		return -1;
+	}
+	if (!S_ISFIFO(about.st_mode) && !isatty(STDERR_FILENO))
+		return STDERR_FILENO;
+	fd = above_stderr(
+	    open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+	if (fd < 0)
+		return STDERR_FILENO;
+	if (gcp_file_stat(fd, &again) == 0 && again.st_dev == about.st_dev &&
+	    again.st_ino == about.st_ino)
+		return fd;
+	close(fd);
+	return STDERR_FILENO;
 }
 
 /* --- files --------------------------------------------------------------------- */
@@ -365,11 +394,11 @@ int gcp_file_open(const char *pattern)
 {
 	GCP_TEXT(text, GCP_PATH_MAX);
 
+	if (!pattern[0])
+		return stderr_open();
 	gcp_text_add_path(&text, pattern);
-	if (!pattern[0] && stderr_is_open())
-		return STDERR_FILENO;
-	if (!pattern[0] || text.cut) {
-		errno = text.cut ? ENAMETOOLONG : EBADF;
+	if (text.cut) {
+		errno = ENAMETOOLONG;
 		return -1;
 	}
 	return gcp_path_open(text.bytes, O_WRONLY | O_CREAT | O_APPEND, 0666);
