@@ -36,37 +36,42 @@
 enum {
 	BUSY_NS = 100 * 1000,
 	IDLE_NS = 10 * 1000 * 1000,
+	NOTE_NS = 100 * 1000 * 1000,
 	END_S = 1,
 };
 
 static struct {
 	atomic_bool begun; /* a thread starts it or has started it */
 	atomic_bool stop;
+	bool notes; /* of the thread: in this turn */
 	pthread_t thread;
 	pid_t process;
 	/* In libpthread before glibc 2.34, and therefore looked up. */
 	int (*join)(pthread_t, void **, const struct timespec *);
 } poller;
 
+/* For the live view: what others use of the device. */
+static CUresult look(void (*step)(void *arg), void *arg)
+{
+	CUdevice device;
+
+	step(arg);
+	if (poller.notes && gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		gcp_passed_note_others(device);
+	return CUDA_SUCCESS;
+}
+
 /* Events are asked for in a context. */
 static void within_context(void *ctx, void (*step)(void *arg), void *arg)
 {
 	assert(ctx && step && arg);
-	(void)GCP_WITHIN(ctx, (step(arg), CUDA_SUCCESS));
-}
-
-static void decay_within(void *ctx, void (*step)(void *arg), void *arg)
-{
-	CUdevice device;
-
-	within_context(ctx, step, arg);
-	if (gcp_process.options.live && gcp_ctx_device(ctx, &device))
-		(void)GCP_WITHIN(ctx, (gcp_passed_note_others(device), CUDA_SUCCESS));
+	(void)GCP_WITHIN(ctx, look(step, arg));
 }
 
 static void *poller_run(void *unused)
 {
 	struct timespec delay = {0};
+	uint64_t noted_ns = 0;
 
 	(void)unused;
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
@@ -74,7 +79,12 @@ static void *poller_run(void *unused)
 		if (gcp_gate_try()) {
 			if (gcp_pinned_poll(gcp_process.pools, within_context))
 				delay.tv_nsec = BUSY_NS;
-			gcp_pools_decay(gcp_process.pools, decay_within);
+			poller.notes = gcp_process.options.live &&
+				       gcp_clock_ns() - noted_ns > NOTE_NS;
+			gcp_pools_decay(gcp_process.pools, within_context);
+			if (poller.notes)
+				noted_ns = gcp_clock_ns();
+			poller.notes = false;
 			gcp_gate_leave();
 		}
 		if (gcp_process.instruments)
