@@ -77,7 +77,7 @@ static void give_excess(struct gcp_pool *pool, uint64_t bytes)
 	most = (most > active->peak ? most : active->peak) / 8 * 9;
 	purge.bytes = with > most ? with - most : 0;
 	gcp_mutex_unlock(&pool->lock);
-	if (gcp_timeline_is_held(&pool->timeline))
+	if (purge.bytes > 0 && gcp_timeline_is_held(&pool->timeline))
 		(void)gcp_vmm_release(pool, purge.bytes, false);
 	else if (purge.bytes > 0)
 		(void)gcp_pool_purge(pool, &purge);
