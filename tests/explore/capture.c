@@ -547,7 +547,6 @@ CUresult captured_ends(CUstream stream, CUgraph *ret_graph,
  * next on the first stream depends on nothing. */
 static void capture_edit(struct thread *t, struct capture *c, unsigned how)
 {
-	static const struct clock nothing;
 	struct stream *s = c->origin;
 	const CUgraphNode *nodes;
 	CUgraph graph;
@@ -555,18 +554,20 @@ static void capture_edit(struct thread *t, struct capture *c, unsigned how)
 
 	if (!c->live || c->invalidated_here || !can_name(t, s))
 		return;
+	/* What comes may follow all that a line of work has by now (captures.md). */
+	if (c->counts[s->line] == c->body->count - c->first)
+		gcpsim_plain_waits(NULL, false);
 	if (how % 4 > 1)
 		c->added = how % 8 < 4 ? ADDED_ALONE : ADDED_JOINED;
 	if (how % 4 == 1)
 		(void)FINE(t,
 			   captured_ends(stream_handle(t, s), &graph, &nodes, &count));
-	if (how % 4 > 0 || c->rewinds == REWINDS_MAX)
-		return;
-	if (!FINE(t, cuStreamUpdateCaptureDependencies_v2(
+	if (how % 4 > 0 || c->rewinds == REWINDS_MAX ||
+	    !FINE(t, cuStreamUpdateCaptureDependencies_v2(
 			 stream_handle(t, s), NULL, NULL, 0,
 			 CU_STREAM_SET_CAPTURE_DEPENDENCIES)))
 		return;
-	s->captured = nothing;
+	s->captured = (struct clock){0};
 	s->line = STREAMS_MAX + c->rewinds++;
 	t->model->rewinds++;
 }
