@@ -16,8 +16,8 @@
  *
  * Blocks are freed into free groups (pool.h). A group is closed before an event is
  * recorded, and at an allocation. Its nodes are the streams' ends at its latest free:
- * the nodes that exist at a moment are those ends and what precedes them, since an
- * event stands for an end that its stream once had, and a stream only moves on. So the
+ * these ends and what precedes them are all nodes that exist at that moment. (An event
+ * stands for an earlier end of its stream, which precedes the present one.) So the
  * group is proved when its nodes precede every open end. The ends at a later moment
  * would be as safe. But work at an end that rests (below) would then follow what was
  * captured after the free, which plain CUDA runs beside it (G13). So an end is kept

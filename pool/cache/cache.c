@@ -283,7 +283,7 @@ bool gcp_cache_take(struct gcp_cache *cache, struct gcp_request *request)
 		if (!magazine->loaded.first)
 			load_previous(magazine);
 		int64_t had = gcp_chain_bytes(&magazine->loaded);
-		/* What others left for this class, if it is older. */
+		/* Takes a batch that others left for this class, if it is older. */
 		if (!loaded_is_ready(cache, magazine) &&
 		    gcp_depot_exchange(cache->pool, request->size_class,
 				       &magazine->loaded))

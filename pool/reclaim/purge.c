@@ -11,10 +11,10 @@
  * costs what cudaFree costs. Without a wait memory can go back (`gently`) unless the
  * driver has no free but that one, or a barrier is pending: it holds back all that is
  * submitted to the context, and so what gives memory back in the order of a stream. The
- * driver may also refuse that stream,
- * for want of memory. A segment that cannot go stays. So that it can when memory is
- * out, the stream is made before a pool takes much memory, and not in a program that
- * never does: a stream more may change which streams of the program run side by side.
+ * driver may also refuse that stream for want of memory. A segment that cannot go
+ * stays. So that it can when memory is out, the stream is made before a pool takes much
+ * memory, and not in a program that never does: one more stream may change which
+ * streams of the program run side by side.
  */
 #include "reclaim.h"
 

@@ -554,7 +554,8 @@ static void capture_edit(struct thread *t, struct capture *c, unsigned how)
 
 	if (!c->live || c->invalidated_here || !can_name(t, s))
 		return;
-	/* What comes may follow all that a line of work has by now (captures.md). */
+	/* In a capture that is one line of work so far, what the program adds or
+	 * captures next may follow all its nodes (captures.md). */
 	if (c->counts[s->line] == c->body->count - c->first)
 		gcpsim_plain_waits(NULL, false);
 	if (how % 4 > 1)

@@ -85,7 +85,7 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *graph);
 struct sim_node *sim_node_new(struct sim_graph *graph, CUgraphNodeType type,
 			      struct sim_ctx *ctx);
 void sim_node_depend(struct sim_node *node, struct sim_node *before);
-/* What comes after `ends` is to follow this node, too: whether plain CUDA has that
+/* Work behind `ends` is to follow this node, too. Checks whether plain CUDA has that
  * order (plain.c). */
 void sim_plain_node(const struct sim_nodes *ends, const struct sim_node *before);
 /* Whether `node` comes at or before one of `ends`. */
